@@ -1,0 +1,1 @@
+"""The admin listener: management API, metrics, profiler."""

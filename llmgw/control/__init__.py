@@ -1,0 +1,1 @@
+"""The reconcile road: what should run, and how to get there."""

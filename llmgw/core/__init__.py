@@ -1,0 +1,1 @@
+"""Values and decisions: pure, no clock, no chance, no I/O."""

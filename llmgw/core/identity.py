@@ -1,0 +1,108 @@
+"""Who asks: keys, what they allow, and the snapshot every request looks them up in.
+
+A key is ``sk-llmgw-`` + 32 random base62 characters + 6 characters of CRC-32, so that a typo (and a
+leaked-secret scanner) can be told from a key without asking anybody. Keys brought from elsewhere need
+no checksum. Only SHA-256 digests are kept.
+"""
+
+import hashlib
+import hmac
+import zlib
+from collections.abc import Mapping
+from enum import StrEnum
+
+from attrs import field, frozen
+
+PREFIX = "sk-llmgw-"
+ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+BODY_LENGTH = 32
+CHECK_LENGTH = 6
+SHOWN = 16  # characters of a key that lists and logs may show
+
+
+class Band(StrEnum):
+    """Priority classes, highest first."""
+
+    PLATINUM = "platinum"
+    GOLD = "gold"
+    SILVER = "silver"
+    BRONZE = "bronze"
+
+
+@frozen
+class KeyRecord:
+    """One key as the store keeps it; wall-clock seconds, ``models`` empty = every model."""
+
+    id: str
+    digest: bytes  # SHA-256 of the whole key
+    shown: str  # the first characters, for lists and logs
+    tenant: str
+    band: Band = Band.GOLD
+    models: frozenset[str] = frozenset()
+    created_at: float = 0.0
+    expires_at: float | None = None
+    revoked_at: float | None = None
+    note: str = ""
+
+    def allows(self, model: str) -> bool:
+        return not self.models or model in self.models
+
+    def live(self, now: float) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+@frozen
+class KeyRing:
+    """Every key, by digest: what the request road holds while the store is somewhere else."""
+
+    by_digest: Mapping[bytes, KeyRecord] = field(factory=dict, repr=False)
+    revision: int = 0
+
+    def find(self, key: str, now: float) -> KeyRecord | None:
+        """The live record of a key, or None: unknown, revoked and expired look the same."""
+        wanted = digest(key)
+        record = self.by_digest.get(wanted)
+        # Always compared, so that an unknown key costs what a known one does.
+        same = hmac.compare_digest(record.digest if record else wanted, wanted)
+        return record if record is not None and same and record.live(now) else None
+
+
+def digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+def new_key(chance: bytes) -> str:
+    """A key from at least 32 random bytes.
+
+    62 does not divide 256, so one byte a character would favour some; a big integer's base-62 digits
+    of 32 bytes (256 bits for 190 needed) are even to one part in 2**60.
+    """
+    if len(chance) < 32:
+        raise ValueError("a key needs 32 random bytes")
+    body = _base62(int.from_bytes(chance, "big"), BODY_LENGTH)
+    return PREFIX + body + checksum(body)
+
+
+def checksum(body: str) -> str:
+    return _base62(zlib.crc32((PREFIX + body).encode()), CHECK_LENGTH)
+
+
+def well_formed(key: str) -> bool:
+    """Whether a key that claims to be ours carries its checksum; a foreign key is always well formed."""
+    if not key.startswith(PREFIX):
+        return True
+    rest = key[len(PREFIX) :]
+    return len(rest) == BODY_LENGTH + CHECK_LENGTH and checksum(rest[:BODY_LENGTH]) == rest[BODY_LENGTH:]
+
+
+def shown(key: str) -> str:
+    """What may be shown of a key: never more than a third of it."""
+    return key[: min(SHOWN, len(key) // 3)] + "…"
+
+
+def _base62(number: int, length: int) -> str:
+    digits = []
+    for _ in range(length):
+        number, digit = divmod(number, 62)
+        digits.append(ALPHABET[digit])
+    return "".join(reversed(digits))

@@ -1,0 +1,1 @@
+"""The only HTTP to engines: client, pool, probes."""

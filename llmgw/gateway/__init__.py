@@ -1,0 +1,1 @@
+"""The request road: door, request, relay, settle."""

@@ -1,0 +1,1 @@
+"""Trio furniture that knows no domain word."""

@@ -1,0 +1,1 @@
+"""Metric objects bound once, log lines and their sink."""

@@ -1,0 +1,1 @@
+"""Simulated engines, traffic and failures, speaking the real interfaces."""

@@ -1,0 +1,127 @@
+"""Which way imports may point, read from the files themselves."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+FLOORS = [
+    {"core"},
+    {"wire", "tasks", "telemetry"},
+    {"store", "engines", "nodes"},
+    {"gateway", "control"},
+    {"admin"},
+    {"config"},
+    {"daemon"},
+    {"cli", "__main__"},
+]
+HEIGHT = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
+
+# The core and the wire know no world; what they may use of the standard library is listed, not guessed.
+PURE_STDLIB = set(
+    "__future__ abc array base64 binascii bisect collections dataclasses difflib enum functools hashlib heapq hmac html "
+    "ipaddress itertools json math operator re statistics string struct textwrap types typing urllib zlib".split()
+)
+PURE_PACKAGES = {"core": {"attr", "attrs"}, "wire": {"attrs", "msgspec", "httptools", "cattrs", "h2", "hpack"}}
+
+# One technology, one folder (or file).
+HOMES = {
+    "sqlite3": {"store"},
+    "sqlite_utils": {"store"},
+    "psycopg": {"store"},
+    "h2": {"wire", "nodes"},
+    "httptools": {"wire"},
+    "quart": {"admin"},
+    "quart_trio": {"admin"},
+    "hypercorn": {"admin"},
+    "prometheus_client": {"telemetry", "admin"},
+    "structlog": {"telemetry"},
+    "click": {"cli"},
+    "rich": {"cli"},
+    "httpx": {"cli"},
+    "textual": set(),
+    "pynvml": set(),
+}
+OUTSIDERS_MAY_SEE = {
+    "console": {"core", "wire"},
+    "agent": {"core", "wire", "tasks", "telemetry"},
+}
+
+
+def imports(file: Path) -> Iterator[str]:
+    """Every module a file imports, at its head or inside a function; `from a import b` gives `a.b` too."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: write imports in full"
+            yield node.module or ""
+            if node.module == "llmgw":
+                yield from (f"llmgw.{alias.name}" for alias in node.names)
+
+
+def room_of(file: Path, house: Path) -> str:
+    return file.relative_to(house).parts[0].removesuffix(".py")
+
+
+def breaches(house: Path) -> Iterator[str]:
+    """Each import in the daemon that looks up, sideways, or at a technology that lives elsewhere."""
+    for file in sorted(house.rglob("*.py")):
+        where, room = file.relative_to(house), room_of(file, house)
+        if room == "__init__":
+            continue
+        if room not in HEIGHT:
+            yield f"{where}: {room} is not a room of the house"
+            continue
+        for module in imports(file):
+            package, _, rest = module.partition(".")
+            other = rest.partition(".")[0]
+            if package == "llmgw" and other and other != room and other != "__version__":
+                if HEIGHT.get(other, 99) >= HEIGHT[room]:
+                    yield f"{where} may not look at {other}"
+            elif room in PURE_PACKAGES and package not in {"llmgw"} | PURE_STDLIB | PURE_PACKAGES[room]:
+                yield f"{where} is pure, yet imports {module}"
+            if package in HOMES and room not in HOMES[package]:
+                yield f"{where} uses {package}, which lives in {sorted(HOMES[package]) or 'another package'}"
+            if package in {"console", "agent", "sim"} and not (package == "sim" and room == "cli"):
+                yield f"{where} may not look at {package}"
+
+
+def outsiders(root: Path) -> Iterator[str]:
+    """What console and agent see of the daemon, and who looks at the simulator."""
+    for package, allowed in OUTSIDERS_MAY_SEE.items():
+        for file in sorted((root / package).rglob("*.py")):
+            for module in imports(file):
+                top, _, rest = module.partition(".")
+                room = rest.partition(".")[0]
+                if top == "llmgw" and room and room not in allowed:
+                    yield f"{package}/{file.name} may not look at llmgw.{room}"
+                if top == "sim":
+                    yield f"{package}/{file.name} may not look at sim"
+
+
+def test_imports_only_look_down():
+    assert not list(breaches(ROOT / "llmgw"))
+
+
+def test_outsiders_see_only_what_they_may():
+    assert not list(outsiders(ROOT))
+
+
+def test_a_breach_is_seen(tmp_path):
+    """The check itself can fail: one file a rule."""
+    house = tmp_path / "llmgw"
+    for room in ("core", "gateway", "attic"):
+        (house / room).mkdir(parents=True)
+    (house / "core" / "a.py").write_text("import random\nfrom llmgw.gateway import door\n")
+    (house / "gateway" / "b.py").write_text("import sqlite3\nfrom llmgw import control\nimport sim.engine\n")
+    (house / "attic" / "c.py").write_text("")
+
+    assert sorted(breaches(house)) == [
+        "attic/c.py: attic is not a room of the house",
+        "core/a.py is pure, yet imports random",
+        "core/a.py may not look at gateway",
+        "gateway/b.py may not look at control",
+        "gateway/b.py may not look at sim",
+        "gateway/b.py uses sqlite3, which lives in ['store']",
+    ]
