@@ -34,10 +34,14 @@ class Exchange(Protocol):
     headers: Headers
     peer: str  # the client's address
     received_at: float  # when the head was whole, Trio's clock
-    body_size: int  # bytes read so far, decoded
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header; the name in lower case."""
+        ...
+
+    @property
+    def body_size(self) -> int:
+        """Bytes of the body read so far, decoded."""
         ...
 
     @property

@@ -19,6 +19,8 @@ class DoorLimits:
     body_rate_min: int = setting(1024, Unit.BYTES, "a body's least rate per second beyond body_within; slower is 408")
     idle_keepalive: float = setting(75.0, Unit.SECONDS, "an idle connection is closed after this")
     write_stall: float = setting(30.0, Unit.SECONDS, "a client that takes no byte for this long is cut off")
+    drain_max: int = setting(8 * 1024**2, Unit.BYTES, "after an early answer, unread bytes taken before closing")
+    drain_within: float = setting(1.0, Unit.SECONDS, "and the time for it")
     connections_max: int = setting(10_000, Unit.COUNT, "open client connections; beyond it the oldest idle one goes")
     per_ip_max: int = setting(0, Unit.COUNT, "open connections of one address; 0: no limit", at_least=0)
     balancer_pause: float = setting(

@@ -43,6 +43,10 @@ class Stream(Protocol):
         """
         ...
 
+    def finish_sending(self) -> None:
+        """Nothing more comes from us; the peer may still send."""
+        ...
+
     def close(self) -> None:
         """At once and synchronous; what was not sent may be lost. Closing twice is fine."""
         ...

@@ -1,0 +1,302 @@
+"""One client connection: its requests one after another, each in its own cancel scope.
+
+Whether the client has left is known in every phase from the stream's hang-up, without a task of its own.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import trio
+from attrs import define, field
+
+from llmgw.core.outcome import Outcome, Refusal
+from llmgw.gateway.body import Bodies, BodyReader
+from llmgw.gateway.exchange import Handler, Headers, Refused
+from llmgw.gateway.limits import DoorLimits
+from llmgw.tasks.streams import Broken, Stalled, Stream
+from llmgw.wire import http1
+from llmgw.wire.errors import Family, error_body, error_headers
+
+_BY_STATUS = {
+    405: Outcome.METHOD_NOT_ALLOWED,
+    408: Outcome.BODY_TOO_SLOW,
+    413: Outcome.BODY_TOO_LARGE,
+    415: Outcome.UNSUPPORTED_ENCODING,
+    501: Outcome.NOT_SUPPORTED,
+}
+_EXPOSED = b"x-request-id, request-id, retry-after, retry-after-ms, openai-processing-ms"
+
+
+@define(eq=False)
+class Common:
+    """What all connections of a door share."""
+
+    handler: Handler
+    limits: DoorLimits
+    new_id: Callable[[], str]
+    bodies: Bodies
+    common_headers: Callable[[], bytes]  # Server and Date, as header lines
+    report: Callable[[str, str, BaseException | None], None]  # what, request id, error
+    refused: Callable[[Refusal, str, str], None]  # by the door itself: refusal, request id, peer
+    cors_origins: frozenset[str] = frozenset({"*"})
+    draining: bool = False
+
+
+@define(eq=False)
+class HttpExchange:
+    """See exchange.Exchange; the answer's bytes are written straight to the stream."""
+
+    id: str
+    method: str
+    path: str
+    query: str
+    headers: Headers
+    peer: str
+    received_at: float
+    _head: http1.Head
+    _stream: Stream
+    _common: Common
+    _reader: BodyReader
+    answered: bool = field(default=False, init=False)
+    done: bool = field(default=False, init=False)
+    keep: bool = field(default=True, init=False)
+    _chunked: bool = field(default=False, init=False)
+    _held: bytes = field(default=b"", init=False)  # the head, until the first piece leaves with it
+
+    def header(self, name: bytes) -> bytes | None:
+        for known, value in self.headers:
+            if known == name:
+                return value
+        return None
+
+    @property
+    def body_size(self) -> int:
+        return self._reader.size
+
+    @property
+    def client_gone(self) -> bool:
+        return self._stream.gone
+
+    @property
+    def body_unread(self) -> bool:
+        return not self._reader.complete
+
+    async def body(self) -> bytes:
+        return await self._reader.whole()
+
+    async def answer(
+        self,
+        status: int,
+        body: bytes,
+        headers: Iterable[tuple[bytes, bytes]] = (),
+        content_type: bytes = b"application/json",
+    ) -> None:
+        framing = b"content-type: %b\r\ncontent-length: %d\r\n" % (content_type, len(body))
+        if status == 204:
+            framing, body = b"", b""
+        head = self._head_bytes(status, framing, headers)
+        self.answered = self.done = True
+        await self._stream.send(head if self.method == "HEAD" else head + body)
+
+    async def start(self, status: int, headers: Iterable[tuple[bytes, bytes]] = (), length: int | None = None) -> None:
+        self.answered = True
+        if length is not None:
+            framing = b"content-length: %d\r\n" % length
+        elif self._head.minor == 1:
+            framing, self._chunked = b"transfer-encoding: chunked\r\n", True
+        else:
+            framing, self.keep = b"", False
+        self._held = self._head_bytes(status, framing, headers)
+
+    async def send(self, data: bytes) -> None:
+        if self.method == "HEAD" or not data:
+            return
+        if self._chunked:
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+        if self._held:
+            data, self._held = self._held + data, b""
+        await self._stream.send(data)
+
+    async def end(self) -> None:
+        self.done = True
+        last = http1.LAST_CHUNK if self._chunked and self.method != "HEAD" else b""
+        if self._held or last:
+            held, self._held = self._held, b""
+            await self._stream.send(held + last)
+
+    def cut(self) -> None:
+        self.done, self.keep = True, False
+
+    def _head_bytes(self, status: int, framing: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+        if not self._head.keep_alive or self._common.draining or (self.body_unread and not self._reader.absorb()):
+            self.keep = False
+        return b"%b%bx-request-id: %b\r\n%b%b%b%b\r\n" % (
+            http1.status_line(status),
+            self._common.common_headers(),
+            self.id.encode("ascii"),
+            framing,
+            http1.header_lines(headers),
+            self._cors(),
+            b"" if self.keep else b"connection: close\r\n",
+        )
+
+    def _cors(self) -> bytes:
+        origin = self.header(b"origin")
+        if origin is None:
+            return b""
+        allowed = self._common.cors_origins
+        if "*" not in allowed and origin.decode("latin-1") not in allowed:
+            return b"vary: Origin\r\n"
+        lines = [
+            (b"access-control-allow-origin", origin),
+            (b"access-control-expose-headers", _EXPOSED),
+            (b"vary", b"Origin"),
+        ]
+        return http1.header_lines(lines)
+
+
+@define(eq=False)
+class Connection:
+    stream: Stream
+    common: Common
+    peer: str
+    idle_since: float | None = field(default=None, init=False)  # waiting for the next request
+    _buffer: bytes = field(default=b"", init=False)
+
+    async def run(self) -> None:
+        """Serve until either side is through. Never raises anything but Cancelled."""
+        try:
+            while True:
+                head = await self._next_head()
+                if head is None or not await self._serve(head):
+                    return
+        except Broken:
+            return  # the client left: nobody to tell
+        except http1.Malformed as error:
+            await self._refuse_unread(error)
+        finally:
+            self.stream.close()
+
+    async def _next_head(self) -> http1.Head | None:
+        """The next request's head; None when the connection may end in peace. Raises Broken, Malformed."""
+        limits = self.common.limits
+        if not self._buffer:
+            self.idle_since = trio.current_time()
+        started = bool(self._buffer)
+        within = limits.head_within if started else limits.idle_keepalive
+        with trio.CancelScope(deadline=trio.current_time() + within) as scope:
+            while True:
+                end = self._buffer.find(http1.END_OF_HEAD)
+                if end >= 0 and not self._skip_empty_line():
+                    break
+                http1.too_early_to_tell(self._buffer, limits.head_max)
+                data = await self.stream.receive()
+                if not data:
+                    return None
+                if not started:
+                    started = True
+                    scope.deadline = trio.current_time() + limits.head_within
+                self._buffer += data
+        self.idle_since = None
+        if scope.cancelled_caught:
+            if self._buffer:
+                raise http1.Malformed(408, f"the request head did not come within {limits.head_within:g} s")
+            return None
+        return self._take_head(end + len(http1.END_OF_HEAD))
+
+    def _skip_empty_line(self) -> bool:
+        """Clients may send an empty line before a request (RFC 9112 §2.2)."""
+        if not self._buffer.startswith(b"\r\n"):
+            return False
+        self._buffer = self._buffer[2:]
+        return True
+
+    def _take_head(self, size: int) -> http1.Head:
+        limits = self.common.limits
+        if size > limits.head_max:
+            raise http1.Malformed(431, f"the request head is longer than {limits.head_max} bytes")
+        head, self._buffer = self._buffer[:size], self._buffer[size:]
+        return http1.parse_head(head, limits.target_max, limits.headers_max)
+
+    async def _serve(self, head: http1.Head) -> bool:
+        """One request; whether the connection may serve another."""
+        common = self.common
+        reader = BodyReader(head, self.stream, self._buffer, common.limits, common.bodies)
+        exchange = HttpExchange(
+            common.new_id(), head.method, head.path, head.query, head.headers, self.peer, trio.current_time(),
+            head, self.stream, common, reader,
+        )  # fmt: skip
+        with trio.CancelScope() as scope:
+            self.stream.on_hangup = partial(scope.cancel, reason="the client left")
+            if self.stream.gone:
+                scope.cancel(reason="the client left")
+            await self._handled(exchange)
+        self.stream.on_hangup = None
+        reader.release()
+        if scope.cancelled_caught or not exchange.done or not exchange.keep:
+            if exchange.done and exchange.body_unread:
+                await self._drain()
+            return False
+        self._buffer = reader.rest
+        return True
+
+    async def _handled(self, exchange: HttpExchange) -> None:
+        try:
+            await self.common.handler(exchange)
+            if not exchange.done:
+                raise AssertionError("the handler left without a whole answer")
+        except Broken as error:
+            exchange.cut()
+            if isinstance(error, Stalled):
+                self.common.report("client stalled", exchange.id, error)
+        except Refused as refused:
+            await self._refuse(exchange, refused.refusal)
+        except Exception as error:
+            self.common.report("request failed", exchange.id, error)
+            if exchange.answered:
+                exchange.cut()
+            else:
+                await self._refuse(exchange, Refusal(Outcome.INTERNAL, "something went wrong inside the gateway"))
+
+    async def _refuse(self, exchange: HttpExchange, refusal: Refusal) -> None:
+        if exchange.answered:
+            exchange.cut()
+            return
+        body = error_body(Family.OPENAI, refusal, exchange.id)
+        try:
+            await exchange.answer(refusal.status, body, error_headers(refusal))
+        except Broken:
+            exchange.cut()
+
+    async def _refuse_unread(self, error: http1.Malformed) -> None:
+        """Say what is wrong with bytes that never became a request."""
+        request_id = self.common.new_id()
+        refusal = Refusal(_BY_STATUS.get(error.status, Outcome.BAD_REQUEST), error.why)
+        self.common.refused(refusal, request_id, self.peer)
+        body = error_body(Family.OPENAI, refusal, request_id)
+        headers = [
+            (b"x-request-id", request_id.encode("ascii")),
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+        ]
+        if error.status == 405:
+            headers.append((b"allow", b"GET, POST, HEAD, OPTIONS"))
+        head = http1.status_line(error.status) + self.common.common_headers() + http1.header_lines(headers) + b"\r\n"
+        try:
+            await self.stream.send(head + body)
+            await self._drain()
+        except Broken:
+            return
+
+    async def _drain(self) -> None:
+        """Read on a little, so that a client still sending sees the answer rather than a reset."""
+        limits = self.common.limits
+        self.stream.finish_sending()
+        left = limits.drain_max
+        with trio.move_on_after(limits.drain_within):
+            try:
+                while left > 0 and (data := await self.stream.receive()):
+                    left -= len(data)
+            except Broken:
+                return

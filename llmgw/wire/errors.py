@@ -1,0 +1,62 @@
+"""Error bodies and headers as clients expect them, in the shape of their route's family.
+
+OpenAI: ``{"error": {"message", "type", "param", "code"}}``, all four keys (openapi ``components.schemas.Error``).
+Anthropic: ``{"type": "error", "error": {"type", "message"}, "request_id"}``.
+"""
+
+from enum import Enum
+
+import msgspec
+
+from llmgw.core.outcome import End, Refusal, anthropic_type
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Family(Enum):
+    OPENAI = "openai"
+    ANTHROPIC = "anthropic"
+
+
+def error_body(family: Family, refusal: Refusal, request_id: str) -> bytes:
+    end = refusal.outcome.end
+    return shaped(family, end.status, end.type, refusal.message, refusal.param, refusal.code or end.code, request_id)
+
+
+def shaped(
+    family: Family, status: int, type: str, message: str, param: str | None, code: str | None, request_id: str
+) -> bytes:
+    if family is Family.ANTHROPIC:
+        inner = {"type": anthropic_type(status), "message": message}
+        return _encode({"type": "error", "error": inner, "request_id": request_id})
+    return _encode({"error": {"message": message, "type": type, "param": param, "code": code}})
+
+
+def error_headers(refusal: Refusal) -> list[tuple[bytes, bytes]]:
+    """What tells a client whether to come again, and when: 1..60 s, or never."""
+    end = refusal.outcome.end
+    headers: list[tuple[bytes, bytes]] = []
+    if refusal.retry_after_s is not None:
+        headers += retry_after(refusal.retry_after_s)
+    elif end.status == 503:
+        headers.append((b"retry-after", b"1"))
+    if end.retry is False:
+        headers.append((b"x-should-retry", b"false"))
+    return headers + _by_status(end, refusal)
+
+
+def retry_after(seconds: float) -> list[tuple[bytes, bytes]]:
+    """Whole seconds within 1..60: some clients retry at once on 0, others sleep an hour when told so."""
+    whole = min(60, max(1, int(seconds + 0.999)))
+    return [(b"retry-after", b"%d" % whole)]
+
+
+def _by_status(end: End, refusal: Refusal) -> list[tuple[bytes, bytes]]:
+    match end.status:
+        case 401:
+            return [(b"www-authenticate", b"Bearer")]
+        case 405:
+            return [(b"allow", refusal.allow.encode("ascii"))]
+        case 426:
+            return [(b"upgrade", b"h2c"), (b"connection", b"close")]
+    return []
