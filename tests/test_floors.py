@@ -13,7 +13,8 @@ FLOORS = [
     {"admin"},
     {"config"},
     {"daemon"},
-    {"cli", "__main__"},
+    {"cli"},
+    {"__main__"},
 ]
 HEIGHT = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 

@@ -14,6 +14,7 @@ from enum import StrEnum
 from attrs import field, frozen
 
 PREFIX = "sk-llmgw-"
+TOKEN_PREFIX = "llmgw-adm-"  # an operator's token has the form of a key, so a scanner knows it too
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 BODY_LENGTH = 32
 CHECK_LENGTH = 6
@@ -27,6 +28,49 @@ class Band(StrEnum):
     GOLD = "gold"
     SILVER = "silver"
     BRONZE = "bronze"
+
+
+class Role(StrEnum):
+    """What an operator may do; each may do what those before it may."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+    def may(self, needed: "Role") -> bool:
+        ranks = list(Role)
+        return ranks.index(self) >= ranks.index(needed)
+
+
+@frozen
+class Operator:
+    """Who acts on the admin side: the name their token was given, and its role."""
+
+    name: str
+    role: Role
+
+
+@frozen
+class TokenRecord:
+    """One admin token as the store keeps it."""
+
+    name: str
+    digest: bytes = field(repr=False)
+    role: Role
+    created_at: float
+    created_by: str
+
+
+@frozen
+class Declined:
+    """Why an operator's change was not made, as a value. ``code`` is for programs, the rest for people."""
+
+    code: str  # "unknown_tenant", "unknown_model", "duplicate", "not_found", "ambiguous", "invalid"
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint}" if self.hint else self.message
 
 
 @frozen
@@ -71,8 +115,8 @@ def digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
-def new_key(chance: bytes) -> str:
-    """A key from at least 32 random bytes.
+def new_key(chance: bytes, prefix: str = PREFIX) -> str:
+    """A key (or, with TOKEN_PREFIX, an operator's token) from at least 32 random bytes.
 
     62 does not divide 256, so one byte a character would favour some; a big integer's base-62 digits
     of 32 bytes (256 bits for 190 needed) are even to one part in 2**60.
@@ -80,19 +124,24 @@ def new_key(chance: bytes) -> str:
     if len(chance) < 32:
         raise ValueError("a key needs 32 random bytes")
     body = _base62(int.from_bytes(chance, "big"), BODY_LENGTH)
-    return PREFIX + body + checksum(body)
+    return prefix + body + checksum(body, prefix)
 
 
-def checksum(body: str) -> str:
-    return _base62(zlib.crc32((PREFIX + body).encode()), CHECK_LENGTH)
+def new_id(chance: bytes, prefix: str = "key_") -> str:
+    """A short name for what is kept, not secret: 16 random bytes make a collision unthinkable."""
+    return prefix + _base62(int.from_bytes(chance, "big"), 16)
 
 
-def well_formed(key: str) -> bool:
+def checksum(body: str, prefix: str = PREFIX) -> str:
+    return _base62(zlib.crc32((prefix + body).encode("utf-8", "surrogateescape")), CHECK_LENGTH)
+
+
+def well_formed(key: str, prefix: str = PREFIX) -> bool:
     """Whether a key that claims to be ours carries its checksum; a foreign key is always well formed."""
-    if not key.startswith(PREFIX):
+    if not key.startswith(prefix):
         return True
-    rest = key[len(PREFIX) :]
-    return len(rest) == BODY_LENGTH + CHECK_LENGTH and checksum(rest[:BODY_LENGTH]) == rest[BODY_LENGTH:]
+    rest = key[len(prefix) :]
+    return len(rest) == BODY_LENGTH + CHECK_LENGTH and checksum(rest[:BODY_LENGTH], prefix) == rest[BODY_LENGTH:]
 
 
 def shown(key: str) -> str:

@@ -1,0 +1,44 @@
+"""What five minutes of one pool, band and tenant were like: counts, and up to 50 whole accounts."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import frozen
+from sqlite_utils import Database
+
+SPAN_S = 300
+
+
+@frozen
+class Account:
+    """``start``: wall-clock seconds, a multiple of SPAN_S. ``counts`` and ``accounts`` are JSON values."""
+
+    start: int
+    model: str
+    band: str
+    tenant: str
+    counts: dict[str, Any]
+    accounts: list[dict[str, Any]]
+
+
+def save(db: Database, accounts: Sequence[Account]) -> None:
+    """Replaces an account of the same span: it is written again as the span goes on."""
+    db.conn.executemany(
+        "insert or replace into accounts (start, model, band, tenant, counts, accounts) values (?, ?, ?, ?, ?, ?)",
+        [(a.start, a.model, a.band, a.tenant, json.dumps(a.counts), json.dumps(a.accounts)) for a in accounts],
+    )
+
+
+def between(conn: sqlite3.Connection, since: float, until: float, model: str = "", limit: int = 1000) -> list[Account]:
+    """Spans that begin in [since, until), of one model or all; latest first."""
+    rows = conn.execute(
+        "select start, model, band, tenant, counts, accounts from accounts"
+        " where start >= ?1 and start < ?2 and (?3 = '' or model = ?3) order by start desc limit ?4",
+        (since, until, model, limit),
+    )
+    return [
+        Account(start, model, band, tenant, json.loads(counts), json.loads(accounts))
+        for start, model, band, tenant, counts, accounts in rows
+    ]

@@ -1,0 +1,111 @@
+"""The shape of the store, as numbered migrations; the number lives in ``PRAGMA user_version``.
+
+A migration is never changed once released: the next one is added. Each runs in one transaction with its
+number, after a copy of the file was made.
+"""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from sqlite_utils import Database
+
+from llmgw import __version__
+from llmgw.store.errors import StoreTooNew
+from llmgw.store.transaction import transaction
+
+Migration = Callable[[Database], None]
+
+
+def one(db: Database) -> None:
+    """Version 0.1: keys, operators, audit, usage, accounts."""
+    db.table("meta").create({"key": str, "value": str}, pk="key")
+    db.table("leader_epoch").create({"id": int, "epoch": int}, pk="id")
+    db.table("leader_epoch").insert({"id": 1, "epoch": 0})
+    db.table("tenants").create({"name": str, "created_at": float}, pk="name", not_null={"created_at"})
+    _keys(db)
+    _operators(db)
+    _requests(db)
+
+
+def _keys(db: Database) -> None:
+    columns = {"id": str, "digest": bytes, "shown": str, "tenant": str, "band": str, "models": str, "note": str}
+    times = {"created_at": float, "expires_at": float, "revoked_at": float}
+    db.table("keys").create(
+        columns | times,
+        pk="id",
+        not_null={*columns, "created_at"} - {"id"},
+        foreign_keys=[("tenant", "tenants", "name")],
+    )
+    db.table("keys").create_index(["digest"], unique=True)
+    db.table("meta").insert({"key": "keys_revision", "value": "0"})
+
+
+def _operators(db: Database) -> None:
+    token = {"name": str, "digest": bytes, "role": str, "created_at": float, "created_by": str}
+    db.table("admin_tokens").create(token, pk="name", not_null=set(token) - {"name"})
+    db.table("admin_tokens").create_index(["digest"], unique=True)
+    db.table("meta").insert({"key": "tokens_revision", "value": "0"})
+    said = {"at": float, "who": str, "role": str, "what": str, "subject": str, "why": str}
+    db.table("audit").create({"id": int} | said | {"before": str, "after": str}, pk="id", not_null=set(said))
+
+
+def _requests(db: Database) -> None:
+    # Plain SQL: the ledger is the one table whose size and speed matter, so it has no rowid beside its key.
+    db.conn.execute(
+        """
+        create table usage (
+            request_id text primary key, at real not null, tenant text not null, key_id text not null,
+            band text not null, model text not null, endpoint text not null, route text not null,
+            outcome text not null, status integer not null,
+            prompt_tokens integer not null, completion_tokens integer not null, cached_tokens integer not null,
+            estimated integer not null, duration_s real not null, ttft_s real, attempts integer not null
+        ) without rowid
+        """
+    )
+    db.table("usage").create_index(["at"])
+    db.table("usage").create_index(["tenant", "at"])
+    db.table("accounts").create(
+        {"start": int, "model": str, "band": str, "tenant": str, "counts": str, "accounts": str},
+        pk=("start", "model", "band", "tenant"),
+        not_null={"counts", "accounts"},
+    )
+
+
+MIGRATIONS: Sequence[Migration] = (one,)
+
+
+def migrate(db: Database, path: Path, migrations: Sequence[Migration] = MIGRATIONS, version: str = __version__) -> None:
+    """Bring a store up to date. Raises StoreTooNew, or sqlite3's errors; a failed step leaves the file as it was."""
+    have: int = db.conn.execute("pragma user_version").fetchone()[0]
+    if have > len(migrations):
+        raise StoreTooNew(f"{path} was written by a newer llmgw: run llmgw {_needs(db)} or newer, or put back a copy")
+    for number, step in enumerate(migrations[have:], start=have + 1):
+        if number > 1:
+            copy(db.conn, path.with_name(f"{path.name}.before-{number}"))
+        _apply(db, step, number, version)
+
+
+def copy(conn: sqlite3.Connection, to: Path) -> None:
+    """A whole copy under its final name, or none: a crash half-way leaves only ``….part``."""
+    part = to.with_name(to.name + ".part")
+    part.unlink(missing_ok=True)
+    part.touch(mode=0o600)
+    target = sqlite3.connect(part)
+    try:
+        conn.backup(target)
+    finally:
+        target.close()
+    part.replace(to)
+
+
+def _apply(db: Database, step: Migration, number: int, version: str) -> None:
+    with transaction(db):
+        step(db)
+        db.table("meta").upsert({"key": "needs_version", "value": version}, pk="key")
+        db.conn.execute(f"pragma user_version = {number:d}")
+
+
+def _needs(db: Database) -> str:
+    found = db.conn.execute("select value from meta where key = 'needs_version'").fetchone()
+    return str(found[0]) if found else "a later version"

@@ -1,0 +1,32 @@
+"""Operators' tokens as rows; like keys, only their digests."""
+
+import sqlite3
+
+from sqlite_utils import Database
+
+from llmgw.core.identity import Role, TokenRecord
+
+COLUMNS = "name, digest, role, created_at, created_by"
+
+
+def revision(conn: sqlite3.Connection) -> int:
+    return int(conn.execute("select value from meta where key = 'tokens_revision'").fetchone()[0])
+
+
+def raise_revision(conn: sqlite3.Connection) -> int:
+    conn.execute("update meta set value = cast(value as integer) + 1 where key = 'tokens_revision'")
+    return revision(conn)
+
+
+def every(conn: sqlite3.Connection) -> list[TokenRecord]:
+    rows = conn.execute(f"select {COLUMNS} from admin_tokens order by created_at, name")
+    return [TokenRecord(name, digest, Role(role), at, by) for name, digest, role, at, by in rows]
+
+
+def add(db: Database, token: TokenRecord) -> None:
+    row = (token.name, token.digest, str(token.role), token.created_at, token.created_by)
+    db.conn.execute(f"insert into admin_tokens ({COLUMNS}) values (?, ?, ?, ?, ?)", row)
+
+
+def remove(db: Database, name: str) -> None:
+    db.conn.execute("delete from admin_tokens where name = ?", (name,))
