@@ -142,7 +142,13 @@ class Refusal:
     code: str | None = None  # overrides the table's
     retry_after_s: float | None = None
     allow: str = ""  # for 405
+    as_status: int | None = None  # an engine's own 4xx keeps its status
+    as_type: str | None = None
 
     @property
     def status(self) -> int:
-        return self.outcome.end.status
+        return self.as_status or self.outcome.end.status
+
+    @property
+    def type(self) -> str:
+        return self.as_type or self.outcome.end.type

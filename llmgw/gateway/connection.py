@@ -57,6 +57,7 @@ class HttpExchange:
     _stream: Stream
     _common: Common
     _reader: BodyReader
+    gone_at: float | None = field(default=None, init=False)
     answered: bool = field(default=False, init=False)
     done: bool = field(default=False, init=False)
     keep: bool = field(default=True, init=False)
@@ -123,6 +124,11 @@ class HttpExchange:
         if self._held or last:
             held, self._held = self._held, b""
             await self._stream.send(held + last)
+
+    def left(self, scope: trio.CancelScope) -> None:
+        """The client has hung up: whatever is done for it ends."""
+        self.gone_at = trio.current_time()
+        scope.cancel(reason="the client left")
 
     def cut(self) -> None:
         self.done, self.keep = True, False
@@ -227,9 +233,9 @@ class Connection:
             head, self.stream, common, reader,
         )  # fmt: skip
         with trio.CancelScope() as scope:
-            self.stream.on_hangup = partial(scope.cancel, reason="the client left")
+            self.stream.on_hangup = partial(exchange.left, scope)
             if self.stream.gone:
-                scope.cancel(reason="the client left")
+                exchange.left(scope)
             await self._handled(exchange)
         self.stream.on_hangup = None
         reader.release()

@@ -34,6 +34,7 @@ class Exchange(Protocol):
     headers: Headers
     peer: str  # the client's address
     received_at: float  # when the head was whole, Trio's clock
+    gone_at: float | None  # when the client was seen to leave
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header; the name in lower case."""
@@ -47,6 +48,11 @@ class Exchange(Protocol):
     @property
     def answered(self) -> bool:
         """Whether the status line has left."""
+        ...
+
+    @property
+    def done(self) -> bool:
+        """Whether the answer is whole, or cut."""
         ...
 
     @property

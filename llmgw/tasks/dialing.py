@@ -46,7 +46,7 @@ async def _connect_one(watcher: Watcher, family: int, address: tuple[str, int]) 
     except BaseException:
         sock.close()
         raise
-    stream = watcher.adopt(sock)
+    stream = watcher.adopt(sock, shielded=False)
     try:
         if waiting:
             await stream.wait_connected()

@@ -49,12 +49,12 @@ class Watcher:
     def __len__(self) -> int:
         return len(self._streams)
 
-    def adopt(self, sock: socket.socket, write_stall: float = 30.0) -> "SocketStream":
+    def adopt(self, sock: socket.socket, write_stall: float = 30.0, shielded: bool = True) -> "SocketStream":
         """Take over a connected (or connecting) socket; closing the stream closes it."""
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        stream = SocketStream(self, sock, sock.fileno(), write_stall)
+        stream = SocketStream(self, sock, sock.fileno(), write_stall, shielded)
         self._epoll.register(stream.fd, _WATCHED)
         self._streams[stream.fd] = stream
         return stream
@@ -80,6 +80,7 @@ class SocketStream:
     _sock: socket.socket
     fd: int
     write_stall: float
+    shielded: bool = True  # a cancel must not leave half an answer; off where a cancel ends the connection anyway
     on_hangup: Callable[[], None] | None = field(default=None, init=False)
     gone: bool = field(default=False, init=False)
     _readable: bool = field(default=True, init=False)
@@ -147,7 +148,7 @@ class SocketStream:
 
     async def _send_rest(self, rest: memoryview) -> None:
         while rest:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + self.write_stall) as scope:
+            with trio.CancelScope(shield=self.shielded, deadline=trio.current_time() + self.write_stall) as scope:
                 await self._wait_writable()
             if scope.cancelled_caught:
                 raise Stalled(f"no byte taken for {self.write_stall:g} s")

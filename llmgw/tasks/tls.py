@@ -69,7 +69,7 @@ class TlsStream:
 
     async def send(self, data: bytes | bytearray | memoryview) -> None:
         try:
-            with trio.CancelScope(shield=True):
+            with trio.CancelScope(shield=self._socket.shielded):
                 await self._tls.send_all(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             if isinstance(error.__cause__, Broken):

@@ -8,7 +8,7 @@ from enum import Enum
 
 import msgspec
 
-from llmgw.core.outcome import End, Refusal, anthropic_type
+from llmgw.core.outcome import Refusal, anthropic_type
 
 _encode = msgspec.json.Encoder().encode
 
@@ -20,7 +20,9 @@ class Family(Enum):
 
 def error_body(family: Family, refusal: Refusal, request_id: str) -> bytes:
     end = refusal.outcome.end
-    return shaped(family, end.status, end.type, refusal.message, refusal.param, refusal.code or end.code, request_id)
+    return shaped(
+        family, refusal.status, refusal.type, refusal.message, refusal.param, refusal.code or end.code, request_id
+    )
 
 
 def shaped(
@@ -38,11 +40,11 @@ def error_headers(refusal: Refusal) -> list[tuple[bytes, bytes]]:
     headers: list[tuple[bytes, bytes]] = []
     if refusal.retry_after_s is not None:
         headers += retry_after(refusal.retry_after_s)
-    elif end.status == 503:
+    elif refusal.status == 503:
         headers.append((b"retry-after", b"1"))
     if end.retry is False:
         headers.append((b"x-should-retry", b"false"))
-    return headers + _by_status(end, refusal)
+    return headers + _by_status(refusal)
 
 
 def retry_after(seconds: float) -> list[tuple[bytes, bytes]]:
@@ -51,8 +53,8 @@ def retry_after(seconds: float) -> list[tuple[bytes, bytes]]:
     return [(b"retry-after", b"%d" % whole)]
 
 
-def _by_status(end: End, refusal: Refusal) -> list[tuple[bytes, bytes]]:
-    match end.status:
+def _by_status(refusal: Refusal) -> list[tuple[bytes, bytes]]:
+    match refusal.status:
         case 401:
             return [(b"www-authenticate", b"Bearer")]
         case 405:
@@ -60,3 +62,14 @@ def _by_status(end: End, refusal: Refusal) -> list[tuple[bytes, bytes]]:
         case 426:
             return [(b"upgrade", b"h2c"), (b"connection", b"close")]
     return []
+
+
+def stream_error(family: Family, responses: bool, refusal: Refusal, request_id: str, sequence: int = 0) -> bytes:
+    """The event that tells a client of a failure after its 200; nothing follows it (api.md, mid-stream errors)."""
+    if responses:
+        error = {"code": refusal.code or refusal.outcome.end.code or "server_error", "message": refusal.message}
+        response = {"id": request_id, "object": "response", "status": "failed", "error": error}
+        event = {"type": "response.failed", "sequence_number": sequence, "response": response}
+        return b"event: response.failed\ndata: " + _encode(event) + b"\n\n"
+    body = error_body(family, refusal, request_id)
+    return (b"event: error\n" if family is Family.ANTHROPIC else b"") + b"data: " + body + b"\n\n"

@@ -1,0 +1,219 @@
+"""The request road, from top to bottom: identify, read, charge, admit, choose, relay, settle.
+
+One outcome closes every request exactly once, whatever happened. The steps refuse by raising ``Refused``;
+``serve`` is the only place where a refusal meets a client, and ``settle`` the only end.
+"""
+
+import trio
+from attrs import define
+
+from llmgw.core.fleet import Asked, Model
+from llmgw.core.identity import KeyRecord
+from llmgw.core.outcome import Outcome, Refusal
+from llmgw.core.retry import fallback_reason, may_retry
+from llmgw.core.scheduling import NoEndpoint
+from llmgw.engines.live import LiveEndpoint
+from llmgw.gateway import upstream
+from llmgw.gateway.desk import may_use, no_such_model, preflight
+from llmgw.gateway.exchange import Exchange, Refused
+from llmgw.gateway.gate import Gate
+from llmgw.gateway.identify import identify
+from llmgw.gateway.record import Story, Try
+from llmgw.gateway.relay import Attempt, Passage, tell
+from llmgw.gateway.routes import Desk, DeskRoute, Found, Route, find, name_and_family
+from llmgw.tasks.streams import Broken, Stalled
+from llmgw.wire import openai
+from llmgw.wire.errors import error_body, error_headers
+
+
+@define(eq=False)
+class Road:
+    gate: Gate
+
+    async def serve(self, exchange: Exchange) -> None:
+        """Whoever connects: a preflight, the front desk, or a request on its way to an engine."""
+        if exchange.method == "OPTIONS":
+            await preflight(exchange)
+            return
+        found = _found(exchange)
+        if isinstance(found, Refusal):
+            await self._refuse(exchange, found)
+        elif isinstance(found.route, Route):
+            await self._request(exchange, found.route)
+        else:
+            await self._desk(exchange, found.route, found)
+
+    async def _request(self, exchange: Exchange, route: Route) -> None:
+        gate = self.gate
+        story = gate.begin(exchange, route)
+        try:
+            await self._travel(exchange, route, story)
+        except Refused as refused:
+            story.outcome, story.message = refused.refusal.outcome, refused.refusal.message
+            story.status = refused.refusal.status
+            await self._told(exchange, route, refused.refusal)
+        except Stalled as error:
+            story.outcome, story.message = Outcome.CLIENT_STALLED, str(error)
+            raise
+        finally:
+            gate.end(exchange, story)
+
+    async def _travel(self, exchange: Exchange, route: Route, story: Story) -> None:
+        """The road itself."""
+        gate = self.gate
+        key = story.key = self._identify(exchange)
+        ask = await self._read(exchange, route, story)
+        asked = self._model(ask, key, story)
+        # charge: limits and budgets (the seam: nothing is charged yet)
+        passage = story.passage = gate.passage(exchange, route, ask, story)
+        queue = [asked.model]
+        refusal: Refusal | None = None
+        tried: set[str] = {asked.model.name}
+        while queue:
+            model = queue.pop(0)
+            story.model = model.name
+            await self._admit(story)
+            refusal = await self._pool(model, asked, ask, passage, story)
+            if refusal is None or passage.reached:
+                break
+            queue = self._fallbacks(model, refusal, key, tried, story)
+        self._close(story, passage, refusal)
+        if refusal is not None and not exchange.done:
+            await tell(passage, refusal)
+
+    def _identify(self, exchange: Exchange) -> KeyRecord:
+        gate = self.gate
+        if gate.anonymous is not None:
+            return gate.anonymous
+        key = identify(exchange.headers, gate.ring(), gate.wall())
+        if isinstance(key, Refusal):
+            raise Refused(key)
+        return key
+
+    async def _read(self, exchange: Exchange, route: Route, story: Story) -> openai.Ask:
+        body = await exchange.body()
+        story.bytes_in = len(body)
+        try:
+            ask = openai.read(body, route.model_needed)
+        except openai.Invalid as error:
+            raise Refused(Refusal(Outcome.BAD_REQUEST, error.message, error.param, error.code)) from None
+        story.asked, story.stream = ask.model, ask.stream and route.reading is not None
+        story.read_at = trio.current_time()
+        return ask
+
+    def _model(self, ask: openai.Ask, key: KeyRecord, story: Story) -> Asked:
+        asked = self.gate.fleet().resolve(ask.model)
+        if asked is None or not may_use(key, ask.model, asked):
+            raise Refused(no_such_model(ask.model))
+        story.model, story.adapter = asked.model.name, asked.adapter
+        return asked
+
+    async def _admit(self, story: Story) -> None:
+        """The seam for admission: nobody waits yet, so a request is admitted the moment it is read."""
+        story.admitted_at = trio.current_time()
+
+    async def _pool(
+        self, model: Model, asked: Asked, ask: openai.Ask, passage: Passage, story: Story
+    ) -> Refusal | None:
+        """Choose and relay inside one pool, again where that may help. None: the client has its answer."""
+        gate, limits = self.gate, passage.limits
+        adapter = asked.adapter if model is asked.model else None
+        tried: set[str] = set()
+        refusal: Refusal | None = None
+        attempts = 0
+        gate.retry_budget.request(trio.current_time())
+        while True:
+            choice = gate.choose(model, adapter, ask, passage, tried)
+            if isinstance(choice, NoEndpoint):
+                return refusal or gate.nobody(model, choice)
+            refusal = await self._attempt(choice.live, choice.account, asked, ask, passage, story)
+            attempts += 1
+            if refusal is None:
+                return None
+            tried.add(choice.live.id)
+            if not may_retry(refusal.outcome, passage.reached, attempts, limits.attempts_max):
+                return refusal
+            if not gate.retry_budget.take(trio.current_time()):
+                return refusal
+            gate.metrics.retried(refusal.outcome.value)
+
+    async def _attempt(
+        self, live: LiveEndpoint, account: object, asked: Asked, ask: openai.Ask, passage: Passage, story: Story
+    ) -> Refusal | None:
+        # No checkpoint lies between choosing this endpoint and counting the request against it.
+        gate = self.gate
+        entry = Try(live.id, trio.current_time(), account=account)
+        story.tries.append(entry)
+        with gate.counted(live, passage, entry):
+            call = upstream.call(live, passage, ask, asked, f"{story.id}-{len(story.tries)}")
+            refusal = await Attempt(passage, call, upstream.early_headers(live.endpoint.engine)).run()
+            entry.outcome = refusal.outcome if refusal else Outcome.OK
+            entry.why = refusal.message[:256] if refusal else ""
+            gate.verdict(live, refusal)
+        return refusal
+
+    def _fallbacks(self, model: Model, refusal: Refusal, key: KeyRecord, tried: set[str], story: Story) -> list[Model]:
+        """The next pool this failure may go to: at most one, the first whose rule names the reason."""
+        reason = fallback_reason(refusal)
+        for rule in model.fallback:
+            other = self.gate.fleet().resolve(rule.model)
+            if reason in rule.on and other is not None and other.model.name not in tried:
+                tried.add(other.model.name)
+                story.fallbacks.append(other.model.name)
+                self.gate.metrics.fell_back(model.name, other.model.name)
+                return [other.model]
+        return []
+
+    def _close(self, story: Story, passage: Passage, refusal: Refusal | None) -> None:
+        story.outcome = refusal.outcome if refusal else Outcome.OK
+        story.message = refusal.message if refusal else ""
+        answered = passage.exchange.answered
+        story.status = refusal.status if refusal and not answered else 200
+
+    async def _desk(self, exchange: Exchange, route: DeskRoute, found: Found) -> None:
+        desk = self.gate.desk
+        match route.desk:
+            case Desk.ROOT:
+                await desk.root(exchange)
+            case Desk.HEALTH:
+                await desk.health(exchange)
+            case Desk.READY:
+                await desk.readiness(exchange)
+            case Desk.MODELS | Desk.MODEL:
+                await self._models(exchange, found)
+
+    async def _models(self, exchange: Exchange, found: Found) -> None:
+        try:
+            key = self._identify(exchange)
+        except Refused as refused:
+            await self._refuse(exchange, refused.refusal)
+            return
+        if found.rest:
+            answer = await self.gate.desk.model(exchange, key, found.rest)
+            if isinstance(answer, Refusal):
+                await self._refuse(exchange, answer)
+        else:
+            await self.gate.desk.models(exchange, key)
+
+    async def _refuse(self, exchange: Exchange, refusal: Refusal) -> None:
+        """Off the road: no story, but counted."""
+        _, family = name_and_family(exchange.path)
+        self.gate.refused(refusal, exchange.id, exchange.peer)
+        await exchange.answer(refusal.status, error_body(family, refusal, exchange.id), error_headers(refusal))
+
+    async def _told(self, exchange: Exchange, route: Route, refusal: Refusal) -> None:
+        if exchange.answered:
+            exchange.cut()
+            return
+        body = error_body(route.family, refusal, exchange.id)
+        try:
+            await exchange.answer(refusal.status, body, error_headers(refusal))
+        except Broken:
+            exchange.cut()
+
+
+def _found(exchange: Exchange) -> Found | Refusal:
+    upgrade = exchange.header(b"upgrade")
+    if upgrade is not None and upgrade.lower() == b"websocket":
+        return Refusal(Outcome.UPGRADE_REFUSED, "WebSocket is not spoken here; use plain HTTP requests")
+    return find(exchange.method, exchange.path)

@@ -1,0 +1,43 @@
+"""The request an engine gets: path, headers, body, made anew for each attempt from what the client sent."""
+
+from llmgw.core.fleet import Asked, Engine
+from llmgw.core.outcome import Outcome, Refusal
+from llmgw.engines.client import Call
+from llmgw.engines.live import LiveEndpoint
+from llmgw.gateway.exchange import Headers, Refused
+from llmgw.gateway.relay import Passage
+from llmgw.wire import openai
+
+_PASSED = frozenset(
+    (b"accept", b"user-agent", b"anthropic-version", b"anthropic-beta", b"openai-beta", b"traceparent", b"tracestate")
+)
+# These answer a stream's head before its first token; the others hold it back until they have one.
+_EARLY = frozenset({Engine.VLLM, Engine.SGLANG, Engine.SIM})
+
+
+def early_headers(engine: Engine) -> bool:
+    return engine in _EARLY
+
+
+def call(live: LiveEndpoint, passage: Passage, ask: openai.Ask, asked: Asked, attempt_id: str) -> Call:
+    """Raises Refused when the body can't be changed as it must be."""
+    endpoint, route = live.endpoint, passage.route
+    served = asked.adapter if asked.adapter in endpoint.adapters and asked.adapter else endpoint.engine_name
+    try:
+        body = openai.for_engine(ask, served, passage.hide_usage and endpoint.inject_usage)
+    except openai.Invalid as error:
+        raise Refused(Refusal(Outcome.BAD_REQUEST, error.message, error.param, error.code)) from None
+    return live.client.post(route.path_at(endpoint.engine), passed_on(passage.exchange.headers, attempt_id), body)
+
+
+def passed_on(headers: Headers, attempt_id: str) -> bytes:
+    """Header lines: an allow-list of the client's, and our own id. Nothing that ``Connection`` names, nothing odd."""
+    lines = [b"content-type: application/json\r\nx-request-id: ", attempt_id.encode("ascii"), b"\r\n"]
+    named: bytes = b""
+    for name, value in headers:
+        if name == b"connection":
+            named = value.lower()
+    for name, value in headers:
+        if name in _PASSED and value.isascii() and not (named and name in named):
+            lines += (name, b": ", value, b"\r\n")
+    return b"".join(lines)
