@@ -24,6 +24,10 @@ class Unreachable(Exception):
     """No connection could be made."""
 
 
+class DialTimeout(Exception):
+    """The caller interrupted a dial."""
+
+
 class BrokeOff(Exception):
     """The connection ended before the answer was whole."""
 
@@ -159,6 +163,7 @@ class Call:
     _stream: Stream | None = field(default=None, init=False)
     _reused: bool = field(default=False, init=False)
     _decoder: Decoder | None = field(default=None, init=False)
+    _dialling: trio.CancelScope | None = field(default=None, init=False)
     on_closed: Callable[[], None] | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -168,7 +173,7 @@ class Call:
         """Find or make a connection and send the request. Raises Unreachable, BrokeOff."""
         stream = self._client.take_idle(trio.current_time())
         self._reused = stream is not None
-        self._stream = stream or await self._client.dial()
+        self._stream = stream or await self._dial()
         try:
             await self._stream.send(self._request)
         except Broken as error:
@@ -224,6 +229,13 @@ class Call:
                 raise NotHttp(f"an answer of more than {most} bytes")
         return b"".join(collected)
 
+    def interrupt(self) -> None:
+        """Whatever waits for the engine raises Interrupted; while dialling, DialTimeout."""
+        if self._stream is not None:
+            self._stream.interrupt()
+        elif self._dialling is not None:
+            self._dialling.cancel(reason="the dial took too long")
+
     def close(self) -> None:
         """Give the connection back if the answer is whole, else close it: the engine stops working on it."""
         stream, self._stream = self._stream, None
@@ -236,6 +248,14 @@ class Call:
             stream.close()
         if self.on_closed is not None:
             self.on_closed()
+
+    async def _dial(self) -> Stream:
+        with trio.CancelScope() as self._dialling:
+            stream = await self._client.dial()
+        scope, self._dialling = self._dialling, None
+        if scope.cancelled_caught:
+            raise DialTimeout
+        return stream
 
     async def _receive(self) -> bytes:
         assert self._stream is not None, "dial first"
@@ -258,7 +278,8 @@ class Call:
             self._stream.close()
         self._reused = False
         self._client.counts.replays += 1
-        self._stream = await self._client.dial()
+        self._stream = None
+        self._stream = await self._dial()
         try:
             await self._stream.send(self._request)
         except Broken as error:

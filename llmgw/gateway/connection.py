@@ -5,6 +5,7 @@ Whether the client has left is known in every phase from the stream's hang-up, w
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from math import inf
 
 import trio
 from attrs import define, field
@@ -13,7 +14,8 @@ from llmgw.core.outcome import Outcome, Refusal
 from llmgw.gateway.body import Bodies, BodyReader
 from llmgw.gateway.exchange import Handler, Headers, Refused
 from llmgw.gateway.limits import DoorLimits
-from llmgw.tasks.streams import Broken, Stalled, Stream
+from llmgw.tasks.alarms import Alarm, Alarms
+from llmgw.tasks.streams import Broken, Interrupted, Stalled, Stream
 from llmgw.wire import http1
 from llmgw.wire.errors import Family, error_body, error_headers
 
@@ -35,6 +37,7 @@ class Common:
     limits: DoorLimits
     new_id: Callable[[], str]
     bodies: Bodies
+    alarms: Alarms
     common_headers: Callable[[], bytes]  # Server and Date, as header lines
     report: Callable[[str, str, BaseException | None], None]  # what, request id, error
     refused: Callable[[Refusal, str, str], None]  # by the door itself: refusal, request id, peer
@@ -53,6 +56,7 @@ class HttpExchange:
     headers: Headers
     peer: str
     received_at: float
+    alarm: Alarm
     _head: http1.Head
     _stream: Stream
     _common: Common
@@ -125,11 +129,6 @@ class HttpExchange:
             held, self._held = self._held, b""
             await self._stream.send(held + last)
 
-    def left(self, scope: trio.CancelScope) -> None:
-        """The client has hung up: whatever is done for it ends."""
-        self.gone_at = trio.current_time()
-        scope.cancel(reason="the client left")
-
     def cut(self) -> None:
         self.done, self.keep = True, False
 
@@ -168,46 +167,71 @@ class Connection:
     peer: str
     idle_since: float | None = field(default=None, init=False)  # waiting for the next request
     _buffer: bytes = field(default=b"", init=False)
+    _alarm: Alarm = field(init=False)
+    _exchange: HttpExchange | None = field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._alarm = self.common.alarms.new()
 
     async def run(self) -> None:
-        """Serve until either side is through. Never raises anything but Cancelled."""
+        """Serve until either side is through. Never raises anything but Cancelled from outside.
+
+        One scope for the whole connection: once the client has left, nothing on it is worth doing.
+        """
         try:
-            while True:
-                head = await self._next_head()
-                if head is None or not await self._serve(head):
-                    return
+            with trio.CancelScope() as scope:
+                self.stream.on_hangup = partial(self._left, scope)
+                if self.stream.gone:
+                    scope.cancel(reason="the client left")
+                await self._serve_all()
         except Broken:
             return  # the client left: nobody to tell
         except http1.Malformed as error:
             await self._refuse_unread(error)
         finally:
+            self._alarm.set(inf)
             self.stream.close()
+
+    def _left(self, scope: trio.CancelScope) -> None:
+        if self._exchange is not None:
+            self._exchange.gone_at = trio.current_time()
+        scope.cancel(reason="the client left")
+
+    async def _serve_all(self) -> None:
+        while True:
+            head = await self._next_head()
+            if head is None or not await self._serve(head):
+                return
 
     async def _next_head(self) -> http1.Head | None:
         """The next request's head; None when the connection may end in peace. Raises Broken, Malformed."""
-        limits = self.common.limits
+        limits, alarm = self.common.limits, self._alarm
+        now = trio.current_time()
         if not self._buffer:
-            self.idle_since = trio.current_time()
+            self.idle_since = now
         started = bool(self._buffer)
-        within = limits.head_within if started else limits.idle_keepalive
-        with trio.CancelScope(deadline=trio.current_time() + within) as scope:
-            while True:
-                end = self._buffer.find(http1.END_OF_HEAD)
-                if end >= 0 and not self._skip_empty_line():
-                    break
-                http1.too_early_to_tell(self._buffer, limits.head_max)
+        alarm.ring = self.stream.interrupt
+        alarm.set(now + (limits.head_within if started else limits.idle_keepalive))
+        while True:
+            end = self._buffer.find(http1.END_OF_HEAD)
+            if end >= 0 and not self._skip_empty_line():
+                break
+            http1.too_early_to_tell(self._buffer, limits.head_max)
+            try:
                 data = await self.stream.receive()
-                if not data:
-                    return None
-                if not started:
-                    started = True
-                    scope.deadline = trio.current_time() + limits.head_within
-                self._buffer += data
+            except Interrupted:
+                if self._buffer:
+                    late = f"the request head did not come within {limits.head_within:g} s"
+                    raise http1.Malformed(408, late) from None
+                return None
+            if not data:
+                return None
+            if not started:
+                started = True
+                alarm.set(trio.current_time() + limits.head_within)
+            self._buffer += data
         self.idle_since = None
-        if scope.cancelled_caught:
-            if self._buffer:
-                raise http1.Malformed(408, f"the request head did not come within {limits.head_within:g} s")
-            return None
+        alarm.set(inf)
         return self._take_head(end + len(http1.END_OF_HEAD))
 
     def _skip_empty_line(self) -> bool:
@@ -228,23 +252,20 @@ class Connection:
         """One request; whether the connection may serve another."""
         common = self.common
         reader = BodyReader(head, self.stream, self._buffer, common.limits, common.bodies)
-        exchange = HttpExchange(
+        exchange = self._exchange = HttpExchange(
             common.new_id(), head.method, head.path, head.query, head.headers, self.peer, trio.current_time(),
-            head, self.stream, common, reader,
+            self._alarm, head, self.stream, common, reader,
         )  # fmt: skip
-        with trio.CancelScope() as scope:
-            self.stream.on_hangup = partial(exchange.left, scope)
-            if self.stream.gone:
-                exchange.left(scope)
+        try:
             await self._handled(exchange)
-        self.stream.on_hangup = None
-        reader.release()
-        if scope.cancelled_caught or not exchange.done or not exchange.keep:
-            if exchange.done and exchange.body_unread:
-                await self._drain()
-            return False
-        self._buffer = reader.rest
-        return True
+        finally:
+            reader.release()
+            self._exchange = None
+        if exchange.keep:
+            self._buffer = reader.rest
+        elif exchange.body_unread and exchange.answered:
+            await self._drain()
+        return exchange.keep
 
     async def _handled(self, exchange: HttpExchange) -> None:
         try:

@@ -20,6 +20,7 @@ from llmgw.gateway.body import Bodies
 from llmgw.gateway.connection import Common, Connection
 from llmgw.gateway.exchange import Handler
 from llmgw.gateway.limits import DoorLimits
+from llmgw.tasks.alarms import Alarms
 from llmgw.tasks.sockets import SocketStream
 from llmgw.tasks.streams import Broken, Stream
 from llmgw.tasks.tls import server_tls
@@ -73,6 +74,7 @@ def _unseen(_refusal: Refusal, _request_id: str, _peer: str) -> None:
 @define(eq=False)
 class Door:
     handler: Handler
+    alarms: Alarms
     limits: DoorLimits = field(factory=DoorLimits)
     new_id: Callable[[], str] = field(factory=lambda: request_ids(b"\0\0\0\0"))
     tls: ssl.SSLContext | None = None
@@ -91,14 +93,15 @@ class Door:
         self.bodies = Bodies(self.limits.bodies_total_max)
         clock = _Clock(self.wall)
         self._common = Common(
-            self.handler,
-            self.limits,
-            self.new_id,
-            self.bodies,
-            clock.lines,
-            self.report,
-            self.refused,
-            self.cors_origins,
+            handler=self.handler,
+            limits=self.limits,
+            new_id=self.new_id,
+            bodies=self.bodies,
+            alarms=self.alarms,
+            common_headers=clock.lines,
+            report=self.report,
+            refused=self.refused,
+            cors_origins=self.cors_origins,
         )
 
     async def serve(self, listeners: Iterable[Listener], connections: trio.Nursery) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 from llmgw.core.outcome import Refusal
+from llmgw.tasks.alarms import Alarm
 
 Headers = list[tuple[bytes, bytes]]  # names in lower case, in the order they came
 
@@ -34,6 +35,7 @@ class Exchange(Protocol):
     headers: Headers
     peer: str  # the client's address
     received_at: float  # when the head was whole, Trio's clock
+    alarm: Alarm  # one a connection, for whatever the request waits for
     gone_at: float | None  # when the client was seen to leave
 
     def header(self, name: bytes) -> bytes | None:

@@ -5,16 +5,19 @@ timer can interrupt is waiting for the engine, so no event is ever half sent; an
 as long as another endpoint may still be asked.
 """
 
+from math import inf
+
 import trio
 from attrs import define, field
 
 from llmgw.core.outcome import Outcome, Refusal
-from llmgw.engines.client import BrokeOff, Call, NotHttp, Unreachable
+from llmgw.engines.client import BrokeOff, Call, DialTimeout, NotHttp, Unreachable
 from llmgw.gateway import verdicts
 from llmgw.gateway.exchange import Exchange
 from llmgw.gateway.limits import RelayLimits
 from llmgw.gateway.routes import Route
 from llmgw.gateway.timers import TIMED_OUT, Timers
+from llmgw.tasks.streams import Interrupted
 from llmgw.telemetry.metrics import TokenGaps
 from llmgw.wire import sse
 from llmgw.wire.answers import Kind, Reading, Usage, usage_in_tail, usage_of_answer
@@ -75,7 +78,7 @@ class Attempt:
 
     def __attrs_post_init__(self) -> None:
         passage = self._passage
-        self._timers = Timers(passage.total_at)
+        self._timers = Timers(passage.exchange.alarm, passage.total_at)
         self._framer = sse.Framer(passage.limits.event_max)
         if passage.streaming and passage.route.reading is not None:
             self._reading = passage.route.reading()
@@ -83,15 +86,16 @@ class Attempt:
     async def run(self) -> Refusal | None:
         """Raises Broken when the client can't be written to, and Cancelled when it has left."""
         self._began = trio.current_time()
+        self._passage.exchange.alarm.ring = self._call.interrupt
         self._timers.enter("dial", self._passage.limits.dial, self._began)
         try:
             while True:
-                with self._timers.fresh_scope() as scope:
+                try:
                     return await self._go()
-                assert scope.cancelled_caught
-                refusal = await self._alarm()
-                if refusal is not None:
-                    return refusal
+                except (Interrupted, DialTimeout):
+                    refusal = await self._rung()
+                    if refusal is not None:
+                        return refusal
         except Unreachable as error:
             return Refusal(Outcome.ENGINE_UNREACHABLE, f"the engine can't be reached: {error}")
         except BrokeOff as error:
@@ -99,6 +103,7 @@ class Attempt:
         except (NotHttp, sse.EventTooLarge) as error:
             return Refusal(Outcome.ENGINE_MALFORMED, str(error))
         finally:
+            self._timers.alarm.set(inf)
             self._settle()
             self._call.close()
 
@@ -135,17 +140,19 @@ class Attempt:
             self._timers.keepalive_after = limits.keepalive_after
             self._timers.keepalive_at = now + limits.keepalive_after
 
-    async def _alarm(self) -> Refusal | None:
-        """Why the scope fired: a limit ran out, a comment is due, a held preamble has waited enough."""
+    async def _rung(self) -> Refusal | None:
+        """Why the alarm rang: a limit ran out, a comment is due, a held preamble has waited enough."""
         timers, now = self._timers, trio.current_time()
         limit = timers.expired(now)
         if limit is not None:
             return verdicts.timed_out(limit, getattr(self._passage.limits, limit), TIMED_OUT[limit])
         if now >= timers.hold_at:
-            timers.hold_at = float("inf")
+            timers.hold_at = inf
             await self._commit([])
+        timers.alarm.set(timers.next())
         if now >= timers.keepalive_at:
             timers.keepalive_at = now + timers.keepalive_after
+            timers.alarm.set(timers.next())
             if not self._passage.exchange.answered:
                 await self._passage.exchange.start(200, SSE_HEADERS)
             await self._passage.exchange.send(sse.KEEP_ALIVE)
@@ -244,7 +251,7 @@ class Attempt:
         if self._held:
             out = self._held + out
             self._held = []
-            self._timers.hold_at = float("inf")
+            self._timers.hold_at = inf
         data = out[0] if len(out) == 1 else b"".join(out)
         passage.reached = True
         passage.bytes_out += len(data)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import trio
 from attrs import define, field
 
-from llmgw.tasks.streams import Broken, Stalled
+from llmgw.tasks.streams import Broken, Interrupted, Stalled
 
 
 @define(eq=False)
@@ -36,6 +36,7 @@ class MemoryStream:
     gone: bool = False
     closed: bool = False
     _other: "MemoryStream | None" = None
+    _interrupted: bool = False
 
     async def receive(self, most: int = 65536) -> bytes:
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -46,6 +47,9 @@ class MemoryStream:
                 raise Broken("reset")
             if self._in.ended:
                 return b""
+            if self._interrupted:
+                self._interrupted = False
+                raise Interrupted
             await self._in.changed.park()
         data = bytes(self._in.data[:most])
         del self._in.data[:most]
@@ -69,6 +73,10 @@ class MemoryStream:
             if scope.cancelled_caught:
                 raise Stalled(f"no byte taken for {self.write_stall:g} s")
         await trio.lowlevel.cancel_shielded_checkpoint()
+
+    def interrupt(self) -> None:
+        self._interrupted = True
+        self._in.wake()
 
     def finish_sending(self) -> None:
         self._out.ended = True

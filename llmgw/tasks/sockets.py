@@ -18,10 +18,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 
+import outcome
 import trio
 from attrs import define, field
 
-from llmgw.tasks.streams import Broken, Stalled
+from llmgw.tasks.streams import Broken, Interrupted, Stalled
 
 _WATCHED = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 _READ = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
@@ -88,6 +89,7 @@ class SocketStream:
     _reader: trio.lowlevel.Task | None = field(default=None, init=False)
     _writer: trio.lowlevel.Task | None = field(default=None, init=False)
     _in_a_row: int = field(default=0, init=False)
+    _interrupted: bool = field(default=False, init=False)
 
     @property
     def peer(self) -> str:
@@ -123,6 +125,13 @@ class SocketStream:
                     return data
             self._in_a_row = 0
             await self._wait_readable()
+
+    def interrupt(self) -> None:
+        if self._reader is not None:
+            task, self._reader = self._reader, None
+            trio.lowlevel.reschedule(task, outcome.Error(Interrupted()))
+        else:
+            self._interrupted = True
 
     def _receive_now(self, most: int) -> bytes | None:
         try:
@@ -199,6 +208,9 @@ class SocketStream:
             trio.lowlevel.reschedule(task)
 
     async def _wait_readable(self) -> None:
+        if self._interrupted:
+            self._interrupted = False
+            raise Interrupted
         self._reader = trio.lowlevel.current_task()
 
         def give_up(_: object) -> trio.lowlevel.Abort:

@@ -16,6 +16,10 @@ class Stalled(Broken):
     """The peer took no byte for as long as it may."""
 
 
+class Interrupted(Exception):
+    """A wait for bytes was interrupted by ``Stream.interrupt``; nothing is lost, receive again."""
+
+
 class Stream(Protocol):
     """One connection. One task receives and one sends at a time; both may be the same task."""
 
@@ -33,7 +37,11 @@ class Stream(Protocol):
         ...
 
     async def receive(self, most: int = 65536) -> bytes:
-        """Bytes as they come, at least one; ``b""`` at the end. Raises Broken. Cancel-safe."""
+        """Bytes as they come, at least one; ``b""`` at the end. Raises Broken, Interrupted. Cancel-safe."""
+        ...
+
+    def interrupt(self) -> None:
+        """The receive that waits, or the next that would have to, raises Interrupted."""
         ...
 
     async def send(self, data: bytes | bytearray | memoryview) -> None:

@@ -76,6 +76,9 @@ class TlsStream:
                 raise error.__cause__ from None
             raise Broken("TLS connection broken") from error
 
+    def interrupt(self) -> None:
+        self._socket.interrupt()
+
     def finish_sending(self) -> None:
         self._socket.finish_sending()
 
