@@ -116,7 +116,7 @@ def band_of(value: object) -> Band:
     try:
         return Band(str(value))
     except ValueError:
-        raise ValueError(f"no band is called {value!r}; {meant(str(value), [*Band])}") from None
+        raise ValueError(f"no band is called {value!r}; {meant(str(value), [str(b) for b in Band])}") from None
 
 
 def seconds_of(value: object) -> float | None:

@@ -206,8 +206,9 @@ def _unknown_tenant(db: Database, tenant: str) -> Declined | None:
 
 
 def _the_one(db: Database, text: str) -> KeyRecord | Declined:
-    whole = rows.by_digest(db.conn, digest(text)) if text else None
-    found = [whole] if whole else rows.matching(db.conn, text) if len(text) >= PREFIX_MIN else []
+    whole = rows.by_digest(db.conn, digest(text))
+    enough = len(text) >= PREFIX_MIN and text.isprintable()
+    found = [whole] if whole else rows.matching(db.conn, text) if enough else []
     match found:
         case [record]:
             return record

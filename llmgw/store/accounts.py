@@ -24,9 +24,10 @@ class Account:
 
 
 def save(db: Database, accounts: Sequence[Account]) -> None:
-    """Replaces an account of the same span: it is written again as the span goes on."""
+    """Saved again, an account replaces itself; one of another start of the process stands beside it."""
     db.conn.executemany(
-        "insert or replace into accounts (start, model, band, tenant, counts, accounts) values (?, ?, ?, ?, ?, ?)",
+        "insert or replace into accounts (start, model, band, tenant, epoch, counts, accounts)"
+        " values (?, ?, ?, ?, (select epoch from leader_epoch), ?, ?)",
         [(a.start, a.model, a.band, a.tenant, json.dumps(a.counts), json.dumps(a.accounts)) for a in accounts],
     )
 

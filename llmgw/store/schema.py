@@ -66,8 +66,8 @@ def _requests(db: Database) -> None:
     db.table("usage").create_index(["at"])
     db.table("usage").create_index(["tenant", "at"])
     db.table("accounts").create(
-        {"start": int, "model": str, "band": str, "tenant": str, "counts": str, "accounts": str},
-        pk=("start", "model", "band", "tenant"),
+        {"start": int, "model": str, "band": str, "tenant": str, "epoch": int, "counts": str, "accounts": str},
+        pk=("start", "model", "band", "tenant", "epoch"),
         not_null={"counts", "accounts"},
     )
 

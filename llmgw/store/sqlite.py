@@ -62,6 +62,10 @@ class SqliteStore:
 
         return await self._run_reader(asked)
 
+    async def beside(self, work: Callable[[], T]) -> T:
+        """Other blocking work on the reader's thread: files that lie beside the database."""
+        return await self._run_reader(work)
+
     def advertise(self, admin_url: str) -> None:
         """Say in the lock file where our admin listener is, so that ctl on this machine finds it."""
         self._lock.say(admin=admin_url)

@@ -1,0 +1,358 @@
+"""The store: what was acknowledged is there, whoever died when."""
+
+import json
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+from sqlite_utils import Database
+
+from llmgw.store import accounts, audit, lock
+from llmgw.store.errors import DataLocked, StoreFull, StoreTooNew, StoreUnavailable, translated
+from llmgw.store.housekeeping import tidy
+from llmgw.store.limits import StoreLimits
+from llmgw.store.place import Place, file_system, place
+from llmgw.store.schema import MIGRATIONS, migrate
+from llmgw.store.sqlite import SqliteStore, open_store, opened
+from llmgw.store.turn import inline
+from llmgw.store.usage import insert
+
+
+def at(folder: Path) -> Place:
+    return Place(folder, folder / "llmgw.db")
+
+
+def open_inline(folder: Path) -> SqliteStore:
+    return open_store(at(folder), lambda: inline)
+
+
+def child(code: str, folder: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+async def test_a_start_counts_up_and_the_cluster_keeps_its_id(tmp_path):
+    async with opened(at(tmp_path)) as first:
+        pass
+    async with opened(at(tmp_path)) as second:
+        pass
+
+    assert (first.epoch, second.epoch) == (1, 2)
+    assert first.cluster_id == second.cluster_id
+    assert len(first.cluster_id) == 32
+
+
+async def test_what_fails_half_way_leaves_nothing(tmp_path):
+    store = open_inline(tmp_path)
+
+    def half(db: Database) -> None:
+        db.conn.execute("insert into tenants values ('acme', 1.0)")
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await store.write(half)
+
+    assert await store.read(lambda conn: conn.execute("select count(*) from tenants").fetchone()) == (0,)
+    store.close()
+
+
+async def test_a_cancelled_writer_still_knows_its_outcome(tmp_path):
+    """The change has begun when the cancel comes: it is finished and its result returned."""
+    async with opened(at(tmp_path)) as store:
+        with trio.CancelScope() as scope:
+
+            def change(db: Database) -> str:
+                trio.from_thread.run_sync(scope.cancel)
+                db.conn.execute("insert into tenants values ('acme', 1.0)")
+                return "done"
+
+            assert await store.write(change) == "done"
+        assert await store.read(lambda conn: conn.execute("select name from tenants").fetchall()) == [("acme",)]
+
+
+async def test_the_reader_cannot_write(tmp_path):
+    store = open_inline(tmp_path)
+
+    with pytest.raises(StoreUnavailable, match="can't be written"):
+        await store.read(lambda conn: conn.execute("delete from keys"))
+    store.close()
+
+
+def test_files_are_for_their_owner_alone(tmp_path):
+    folder = tmp_path / "new" / "data"
+    store = open_inline(folder)
+
+    modes = {f.name: stat.S_IMODE(f.stat().st_mode) for f in folder.iterdir()}
+    store.close()
+
+    assert set(modes.values()) == {0o600}, modes
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_every_change_is_forced_to_disk(tmp_path):
+    store = open_inline(tmp_path)
+
+    assert store._db.conn.execute("pragma synchronous").fetchone() == (2,)
+    assert store._db.conn.execute("pragma journal_mode").fetchone() == ("wal",)
+    store.close()
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from llmgw.store.place import Place
+from llmgw.store.sqlite import open_store
+folder = Path(sys.argv[1])
+store = open_store(Place(folder, folder / "llmgw.db"))
+store.advertise("http://127.0.0.1:7")
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_of_two_processes_the_second_is_told_who_holds_the_data(tmp_path):
+    holder = child(HOLD, tmp_path)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        assert lock.held(at(tmp_path).lock)
+        assert lock.holder(at(tmp_path).lock) == {"pid": holder.pid, "admin": "http://127.0.0.1:7"}
+        with pytest.raises(DataLocked, match=f"in use by process {holder.pid}"):
+            open_inline(tmp_path)
+
+        # A process that only sleeps keeps it; one that was killed does not.
+        holder.send_signal(signal.SIGSTOP)
+        with pytest.raises(DataLocked):
+            open_inline(tmp_path)
+    finally:
+        holder.kill()
+        holder.communicate()
+
+    assert not lock.held(at(tmp_path).lock)
+    open_inline(tmp_path).close()
+
+
+def test_a_child_process_does_not_inherit_the_lock(tmp_path):
+    store = open_inline(tmp_path)
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; print(1, flush=True); time.sleep(60)"], stdout=-1)
+    try:
+        sleeper.stdout.readline()
+        store.close()
+        assert not lock.held(at(tmp_path).lock)
+    finally:
+        sleeper.kill()
+        sleeper.communicate()
+
+
+WRITE = """
+import sys
+from pathlib import Path
+from llmgw.store.place import Place
+from llmgw.store.sqlite import open_store
+folder = Path(sys.argv[1])
+store = open_store(Place(folder, folder / "llmgw.db"))
+from llmgw.store.transaction import transaction
+n = 0
+while True:
+    with transaction(store._db):
+        for half in "ab":
+            store._db.conn.execute("insert into tenants values (?, 1.0)", (f"{n}{half}",))
+    print(n, flush=True)
+    n += 1
+"""
+
+
+def test_kill_9_in_the_middle_of_writes_loses_nothing_acknowledged(tmp_path):
+    for _ in range(3):
+        writer = child(WRITE.replace("n = 0", f"n = {count(tmp_path)}"), tmp_path)
+        acknowledged = -1
+        for _ in range(40):
+            acknowledged = int(writer.stdout.readline())
+        writer.kill()
+        more, _ = writer.communicate()
+        acknowledged = max([acknowledged, *(int(line) for line in more.split("\n")[:-1])])
+
+        names = {name for (name,) in rows(tmp_path, "select name from tenants")}
+        assert {f"{n}{half}" for n in range(acknowledged + 1) for half in "ab"} <= names
+        assert len(names) % 2 == 0  # both halves of a change or neither
+        assert rows(tmp_path, "pragma integrity_check") == [("ok",)]
+
+
+def count(folder: Path) -> int:
+    return len(rows(folder, "select * from tenants")) // 2 if at(folder).database.exists() else 0
+
+
+def rows(folder: Path, question: str) -> list[tuple[object, ...]]:
+    conn = sqlite3.connect(at(folder).database)
+    try:
+        return conn.execute(question).fetchall()
+    finally:
+        conn.close()
+
+
+def add_colour(db: Database) -> None:
+    db.table("tenants").add_column("colour", str)
+
+
+def break_half_way(db: Database) -> None:
+    db.table("tenants").add_column("colour", str)
+    raise ZeroDivisionError
+
+
+def test_a_migration_makes_a_copy_of_what_was(tmp_path):
+    open_inline(tmp_path).close()
+    assert not list(tmp_path.glob("*.before-*"))  # nothing to copy before the first
+    db = Database(sqlite3.connect(at(tmp_path).database, isolation_level=None))
+
+    migrate(db, at(tmp_path).database, [*MIGRATIONS, add_colour], version="9.9")
+
+    copy = tmp_path / "llmgw.db.before-2"
+    assert "colour" in db.table("tenants").columns_dict
+    before = Database(sqlite3.connect(copy))
+    assert "colour" not in before.table("tenants").columns_dict
+    assert before.conn.execute("pragma user_version").fetchone() == (1,)
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    db.conn.close()
+    before.conn.close()
+
+
+def test_a_migration_that_fails_changes_nothing(tmp_path):
+    open_inline(tmp_path).close()
+    db = Database(sqlite3.connect(at(tmp_path).database, isolation_level=None))
+
+    with pytest.raises(ZeroDivisionError):
+        migrate(db, at(tmp_path).database, [*MIGRATIONS, break_half_way])
+    db.conn.close()
+
+    assert rows(tmp_path, "pragma user_version") == [(1,)]
+    open_inline(tmp_path).close()
+
+
+def test_a_newer_schema_is_refused_naming_the_version_to_run(tmp_path):
+    open_inline(tmp_path).close()
+    db = Database(sqlite3.connect(at(tmp_path).database, isolation_level=None))
+    migrate(db, at(tmp_path).database, [*MIGRATIONS, add_colour], version="9.9")
+    db.conn.close()
+
+    with pytest.raises(StoreTooNew, match=r"run llmgw 9\.9 or newer"):
+        open_inline(tmp_path)
+
+    open_inline_again = at(tmp_path).lock
+    assert not lock.held(open_inline_again)  # a refused start holds nothing
+
+
+def test_a_full_disk_is_said_in_words_and_recovers(tmp_path):
+    store = open_inline(tmp_path)
+    pages = store._db.conn.execute("pragma page_count").fetchone()[0]
+    store._db.conn.execute(f"pragma max_page_count = {pages}")
+
+    def fill(db: Database) -> None:
+        db.conn.executemany("insert into tenants values (?, 1.0)", [("x" * 500 + str(n),) for n in range(100)])
+
+    with pytest.raises(StoreFull, match="the disk is full; free space"):
+        trio.run(store.write, fill)
+    assert rows(tmp_path, "select count(*) from tenants") == [(0,)]
+
+    store._db.conn.execute("pragma max_page_count = 100000")
+    trio.run(store.write, fill)
+    store.close()
+
+
+def test_a_folder_that_cannot_be_made_is_said_in_words(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(StoreUnavailable, match="name a writable folder"):
+        open_inline(tmp_path / "file" / "data")
+
+
+def test_a_file_that_is_no_database_is_said_in_words(tmp_path):
+    at(tmp_path).database.write_bytes(b"this is no database at all, whatever it is" * 100)
+
+    with pytest.raises(StoreUnavailable, match="is damaged"):
+        open_inline(tmp_path)
+
+
+def test_our_own_mistakes_are_not_blamed_on_the_store(tmp_path):
+    with pytest.raises(sqlite3.IntegrityError), translated(tmp_path):
+        raise sqlite3.IntegrityError("UNIQUE constraint failed")
+
+
+def test_a_network_file_system_is_known_by_its_mount():
+    mounts = "\n".join(
+        [
+            "22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw",
+            "30 22 0:40 / /srv/shared rw - nfs4 host:/x rw",
+            "31 22 0:41 / /srv/with\\040space rw - cifs //host/x rw",
+        ]
+    )
+
+    assert file_system(Path("/var/lib/llmgw"), mounts) == "ext4"
+    assert file_system(Path("/srv/shared/llmgw"), mounts) == "nfs4"
+    assert file_system(Path("/srv/with space"), mounts) == "cifs"
+
+
+@pytest.mark.parametrize(
+    ("limits", "env", "data_dir", "database"),
+    [
+        ({}, {"HOME": "/h"}, "/h/.local/share/llmgw", "/h/.local/share/llmgw/llmgw.db"),
+        ({}, {"XDG_DATA_HOME": "/x"}, "/x/llmgw", "/x/llmgw/llmgw.db"),
+        ({}, {"STATE_DIRECTORY": "/var/lib/llmgw:/b"}, "/var/lib/llmgw", "/var/lib/llmgw/llmgw.db"),
+        ({"data_dir": "/d"}, {"STATE_DIRECTORY": "/s"}, "/d", "/d/llmgw.db"),
+        ({"data_dir": "/d", "url": "sqlite:////e/f.db"}, {}, "/d", "/e/f.db"),
+    ],
+)
+def test_where_the_store_lies(limits, env, data_dir, database):
+    assert place(StoreLimits(**limits), env) == Place(Path(data_dir), Path(database))
+
+
+def test_a_database_this_version_cannot_open_is_refused():
+    with pytest.raises(StoreUnavailable, match="only sqlite"):
+        place(StoreLimits(url="postgresql://db/llmgw"), {})
+
+
+async def test_accounts_of_two_starts_stand_beside_each_other(tmp_path):
+    def account(requests: int) -> accounts.Account:
+        return accounts.Account(300, "m", "gold", "acme", {"requests": requests}, [{"id": "a"}])
+
+    for requests in (1, 2):
+        store = open_inline(tmp_path)
+        for _ in range(2):
+            await store.write(lambda db, n=requests: accounts.save(db, [account(n)]))
+        found = await store.read(lambda conn: accounts.between(conn, 0, 600, "m"))
+        store.close()
+
+    assert sorted(a.counts["requests"] for a in found) == [1, 2]
+
+
+async def test_what_is_too_old_goes_and_the_rest_stays(tmp_path, autojump_clock):
+    store = open_inline(tmp_path)
+    usage = [
+        (f"r{n}", float(n), "t", "k", "gold", "m", "e", "chat", "ok", 200, 1, 1, 0, False, 1.0, None, 1)
+        for n in range(10)
+    ]
+    await store.write(lambda db: insert(db, usage))
+    spans = [accounts.Account(n, "m", "gold", "t", {}, []) for n in range(10)]
+    await store.write(lambda db: accounts.save(db, spans))
+    await store.write(lambda db: audit.note(db, audit.Act(1.0, "me", "admin", "keys.create", "key_1")))
+
+    removed = await tidy(store, StoreLimits(usage_keep=3), accounts_keep_s=5, now=10)
+
+    assert removed == 7 + 5
+    left = "select (select count(*) from usage), (select count(*) from accounts), (select count(*) from audit)"
+    assert await store.read(lambda conn: conn.execute(left).fetchone()) == (3, 5, 1)
+    store.close()
+
+
+async def test_the_audit_gives_back_what_it_was_told(tmp_path):
+    store = open_inline(tmp_path)
+    act = audit.Act(1.0, "me", "admin", "keys.revoke", "key_1", "left us", {"a": 1}, None)
+    await store.write(lambda db: audit.note(db, act))
+
+    assert await store.read(lambda conn: audit.recent(conn, 5)) == [act]
+    assert json.dumps(act.before) == '{"a": 1}'
+    store.close()
