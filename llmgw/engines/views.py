@@ -1,0 +1,91 @@
+"""What an operator and Prometheus are shown of endpoints and models."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import trio
+
+from llmgw.core.breaker import State
+from llmgw.engines.live import LiveEndpoint, LiveFleet
+
+_BREAKER = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
+
+
+def endpoint_json(live: LiveEndpoint, now: float) -> dict[str, Any]:
+    sample = live.sample
+    why = live.unusable(now)
+    return {
+        "id": live.id,
+        "model": live.endpoint.model,
+        "url": live.endpoint.url,
+        "engine": live.endpoint.engine.value,
+        "served_as": live.endpoint.engine_name,
+        "state": "leaving" if live.leaving else "usable" if why is None else "unusable",
+        "why": why or "",
+        "health": "unknown" if live.healthy is None else "healthy" if live.healthy else "unhealthy",
+        "health_why": live.health_why,
+        "health_age_s": _age(live.health_at, now),
+        "breaker": live.breaker.state(now).value,
+        "in_flight": live.in_flight,
+        "served": live.served,
+        "capacity": live.capacity,
+        "saturation": round(live.saturation, 3),
+        "running": sample.running if sample else None,
+        "waiting": sample.waiting if sample else None,
+        "kv": sample.kv if sample else None,
+        "sample_age_s": _age(sample.at, now) if sample else None,
+        "sample_why": live.sample_why,
+        "adapters": sorted(live.endpoint.adapters),
+        "idle_connections": live.client.idle_connections,
+    }
+
+
+def model_json(fleet: LiveFleet, name: str, now: float) -> dict[str, Any]:
+    pool = fleet.pool(name)
+    assert pool is not None
+    usable = [e for e in pool.endpoints if e.usable(now)]
+    return {
+        "name": name,
+        "aliases": list(pool.model.aliases),
+        "fallback": [{"model": f.model, "on": sorted(reason.value for reason in f.on)} for f in pool.model.fallback],
+        "endpoints": len(pool.endpoints),
+        "usable": len(usable),
+        "in_flight": sum(e.in_flight for e in pool.endpoints),
+        "saturation": round(pool.saturation(now), 3),
+        "context_max": pool.model.context_max,
+    }
+
+
+def endpoint_metrics(fleet: LiveFleet) -> Iterator[Mapping[str, Any]]:
+    """One mapping an endpoint, as ``telemetry.metrics`` shows them; those of a removed one are gone with it."""
+    now = trio.current_time()
+    for live in fleet:
+        sample, counts = live.sample, live.client.counts
+        yield {
+            "endpoint": live.id,
+            "model": live.endpoint.model,
+            "values": {
+                "usable": ("gauge", "1 if it may be sent requests", live.usable(now)),
+                "healthy": ("gauge", "1 healthy, 0 not, absent: nobody knows", live.healthy),
+                "leaving": ("gauge", "1 once removed, until its last request ends", live.leaving),
+                "breaker": ("gauge", "0 closed, 1 half open, 2 open", _BREAKER[live.breaker.state(now)]),
+                "in_flight": ("gauge", "requests of ours there", live.in_flight),
+                "saturation": ("gauge", "1 is full", live.saturation),
+                "capacity": ("gauge", "requests it runs at once", live.capacity),
+                "running": ("gauge", "as it says itself", sample.running if sample else None),
+                "waiting": ("gauge", "as it says itself", sample.waiting if sample else None),
+                "kv_usage": ("gauge", "share of KV cache in use", sample.kv if sample else None),
+                "sample_age_seconds": ("gauge", "since its metrics were read", now - sample.at if sample else None),
+                "idle_connections": ("gauge", "connections kept for the next request", live.client.idle_connections),
+                "attempts": ("counter", "requests sent there", live.served),
+                "dials": ("counter", "connections made", counts.dials),
+                "dial_failures": ("counter", "connections that could not be made", counts.failures),
+                "dial_seconds": ("counter", "time spent waiting for connections", counts.dial_s),
+                "reused_connections": ("counter", "requests on a connection that was there", counts.reuses),
+                "replays": ("counter", "requests sent again as an idle connection had died", counts.replays),
+            },
+        }
+
+
+def _age(at: float | None, now: float) -> float | None:
+    return None if at is None else round(now - at, 3)
