@@ -132,6 +132,26 @@ def seconds_of(value: object) -> float | None:
     return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
 
 
+def digest_in(text: str) -> bytes | None:
+    """The digest that ``sha256:<64 hexadecimal digits>`` names."""
+    try:
+        found = bytes.fromhex(text.removeprefix(HASHED)) if text.startswith(HASHED) else b""
+    except ValueError:
+        return None
+    return found if len(found) == 32 else None
+
+
+def as_entry(entry: KeyEntry) -> dict[str, Any]:
+    """What ``key_entry`` reads, as JSON."""
+    return {
+        "tenant": entry.tenant,
+        "band": str(entry.band),
+        "models": sorted(entry.models),
+        "expires_at": entry.expires_at,
+        "note": entry.note,
+    } | ({"key": entry.key} if entry.key else {})
+
+
 def _names(value: object) -> list[str]:
     if value in (None, ""):
         return []
@@ -152,11 +172,7 @@ def _text(value: object) -> str:
 
 def _hashed(key: str) -> bytes | Declined:
     if key.startswith(HASHED):
-        try:
-            found = bytes.fromhex(key.removeprefix(HASHED))
-        except ValueError:
-            found = b""
-        return found if len(found) == 32 else Declined("invalid", "sha256: needs 64 hexadecimal digits after it")
+        return digest_in(key) or Declined("invalid", "sha256: needs 64 hexadecimal digits after it")
     if not KEY_MIN <= len(key) <= KEY_MAX or not key.isascii() or not key.isprintable() or " " in key:
         return Declined("invalid", f"a key has {KEY_MIN} to {KEY_MAX} visible ASCII characters and no space")
     if not well_formed(key):

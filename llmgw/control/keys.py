@@ -12,7 +12,7 @@ from typing import NoReturn, TypeVar
 import trio
 from attrs import define, evolve, field, frozen
 
-from llmgw.control.key_entries import KeyEntry, as_json, imported, nothing_imported, unfit
+from llmgw.control.key_entries import KeyEntry, as_json, digest_in, imported, nothing_imported, unfit
 from llmgw.control.nearest import meant
 from llmgw.core.identity import Declined, KeyRecord, KeyRing, Operator, digest, new_id, new_key, shown
 from llmgw.store import audit
@@ -120,7 +120,8 @@ class Keys:
     async def revoke(self, by: Operator, id_or_prefix: str, why: str = "") -> KeyRecord | Declined:
         """Refused to every new request when this returns; running streams go on.
 
-        Takes an id, the beginning of one, the shown characters, or the whole key. Revoking twice is fine.
+        Takes an id, the beginning of one, the shown characters, the whole key or
+        ``sha256:<hex>`` of it. Revoking twice is fine.
         """
 
         def change(db: Database) -> Changed[KeyRecord | Declined]:
@@ -206,7 +207,7 @@ def _unknown_tenant(db: Database, tenant: str) -> Declined | None:
 
 
 def _the_one(db: Database, text: str) -> KeyRecord | Declined:
-    whole = rows.by_digest(db.conn, digest(text))
+    whole = rows.by_digest(db.conn, digest_in(text) or digest(text))
     enough = len(text) >= PREFIX_MIN and text.isprintable()
     found = [whole] if whole else rows.matching(db.conn, text) if enough else []
     match found:

@@ -1,7 +1,6 @@
 """Which operators there are, and what their tokens allow. Like keys: digests in the store, a snapshot in memory."""
 
 import os
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from llmgw.core.identity import TOKEN_PREFIX, Declined, Operator, Role, TokenRec
 from llmgw.store import audit
 from llmgw.store import tokens as rows
 from llmgw.store.errors import StoreUnavailable
+from llmgw.store.secret_file import write_secret
 from llmgw.store.sqlite import SqliteStore
 from llmgw.store.transaction import Database
 
@@ -94,7 +94,7 @@ class Tokens:
             if found is None:
                 return Declined("not_found", f"no token is called {name!r}", meant(name, [t.name for t in there]))
             if [t.name for t in there if t.role is Role.ADMIN] == [name]:
-                return Declined("invalid", f"{name!r} is the last admin token", "make another one first")
+                return Declined("last_admin", f"{name!r} is the last admin token", "make another one first")
             rows.remove(db, name)
             self._note(db, by, "tokens.revoke", name, why, before=as_json(found))
             return found
@@ -111,7 +111,7 @@ class Tokens:
         def change(db: Database) -> None:
             # The file before the commit: a crash between them leaves a file nobody honours, and the next
             # start writes another; the other way round nobody would hold the token.
-            write_secret(file, token)
+            write_secret(file, token + "\n")
             rows.add(db, record)
             self._note(db, Operator("llmgw", Role.ADMIN), "tokens.create", FIRST, "first start", after=as_json(record))
 
@@ -151,18 +151,3 @@ def as_json(record: TokenRecord) -> dict[str, Any]:
         "created_at": record.created_at,
         "created_by": record.created_by,
     }
-
-
-def write_secret(file: Path, text: str) -> None:
-    """Whole or not at all, readable by its owner alone. Raises OSError."""
-    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with open(fd, "w", encoding="utf-8") as out:
-            out.write(text + "\n")
-            out.flush()
-            os.fsync(fd)
-        part.replace(file)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise

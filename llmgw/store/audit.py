@@ -38,3 +38,16 @@ def recent(conn: sqlite3.Connection, limit: int = 100) -> list[Act]:
         Act(at, who, role, what, subject, why, json.loads(before), json.loads(after))
         for at, who, role, what, subject, why, before, after in rows
     ]
+
+
+def as_json(act: Act) -> dict[str, Any]:
+    return {
+        "at": act.at,
+        "who": act.who,
+        "role": act.role,
+        "what": act.what,
+        "subject": act.subject,
+        "why": act.why,
+        "before": act.before,
+        "after": act.after,
+    }

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import trio
 
-from llmgw.control.tokens import FIRST, CreatedToken, Tokens, write_secret
+from llmgw.control.tokens import FIRST, CreatedToken, Tokens
 from llmgw.core.identity import TOKEN_PREFIX, Declined, Operator, Role, TokenRecord, well_formed
 from llmgw.store import audit
 from llmgw.store.errors import StoreUnavailable
 from llmgw.store.place import Place
+from llmgw.store.secret_file import write_secret
 from llmgw.store.sqlite import SqliteStore, open_store
 from llmgw.store.turn import inline
 

@@ -1,0 +1,53 @@
+"""``llmgw ctl``: ask and tell a running gateway, or its store while none runs."""
+
+import click
+from click.core import ParameterSource
+
+from llmgw.cli.ctl.session import Session, output_option
+from llmgw.cli.lazy import LazyGroup
+
+COMMANDS = {
+    "status": ("llmgw.cli.ctl.status", "What the gateway says of itself."),
+    "keys": ("llmgw.cli.ctl.keys", "Clients' keys: create, list, revoke, import."),
+    "tenants": ("llmgw.cli.ctl.tenants", "Who pays."),
+    "models": ("llmgw.cli.ctl.models", "Models and who answers for them."),
+    "endpoints": ("llmgw.cli.ctl.endpoints", "Endpoints and what is known of them."),
+    "requests": ("llmgw.cli.ctl.requests", "Recent requests."),
+    "explain": ("llmgw.cli.ctl.explain", "Why something happened."),
+    "apply": ("llmgw.cli.ctl.apply", "Give the running gateway a config file's models and limits."),
+    "tokens": ("llmgw.cli.ctl.tokens", "Operators' tokens: create, list, revoke."),
+    "audit": ("llmgw.cli.ctl.audit", "What operators did."),
+    "context": ("llmgw.cli.ctl.context", "The gateways ctl knows by name."),
+}
+
+
+@click.group("ctl", cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--context", metavar="NAME", help="A gateway from `ctl context list`.")
+@click.option("--url", metavar="URL", envvar="LLMGW_ADMIN_URL", show_envvar=True, help="Its admin listener.")
+@click.option(
+    "--token", metavar="TOKEN", envvar="LLMGW_ADMIN_TOKEN", show_envvar=True, help="An admin token, or @FILE."
+)
+@click.option("--ca", metavar="FILE", help="PEM bundle to check the admin listener's certificate with.")
+@click.option("--config", metavar="FILE", envvar="LLMGW_CONFIG", show_envvar=True, help="llmgw.toml of a gateway here.")
+@click.option("--data-dir", metavar="DIR", help="Data directory of a gateway on this machine.")
+@output_option
+@click.pass_context
+def command(ctx: click.Context, /, **options: str | None) -> None:
+    """Ask and tell a running gateway.
+
+    Which one: --url, else --context, else the context in use, else the gateway on this machine, found by
+    its data directory. Keys, tokens, tenants and the audit are also there while no gateway runs: then ctl
+    works on the store itself.
+
+    Exit codes: 0 done, 1 refused or failed, 2 bad usage or config, 3 already running, 4 not found,
+    5 blocked, 6 not reachable.
+    """
+    ctx.ensure_object(Session).choose(**_said_here_first(ctx, options))
+
+
+def _said_here_first(ctx: click.Context, options: dict[str, str | None]) -> dict[str, str | None]:
+    """A gateway named on the command line is meant: what the environment says of another one is left aside."""
+    said = {name for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    if not said & {"context", "config", "data_dir", "url"}:
+        return options
+    return {name: value for name, value in options.items() if name in said}

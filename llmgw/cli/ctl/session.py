@@ -1,0 +1,185 @@
+"""Which gateway a ctl command speaks to, and how it prints."""
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import click
+from attrs import define, field, fields_dict
+
+from llmgw.cli.ctl.contexts import Contexts
+from llmgw.cli.failure import Exit, Failure
+from llmgw.store import lock
+from llmgw.store.errors import StoreUnavailable
+from llmgw.store.limits import StoreLimits
+from llmgw.store.place import Place, place
+
+F = TypeVar("F", bound=Callable[..., Any])
+ADMIN_URL = "http://127.0.0.1:7442"
+TABLE, JSON = "table", "json"
+
+
+class Api(Protocol):
+    """The admin API, over HTTP or on the store itself; answers are JSON values, refusals are Failures."""
+
+    def ask(self, method: str, path: str, params: Mapping[str, Any] = ..., body: Any = None) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+@define
+class Session:
+    """The options of ``llmgw ctl``, and what follows from them."""
+
+    output: str = TABLE
+    context: str | None = None
+    url: str | None = None
+    token: str | None = None
+    ca: str | None = None
+    config: str | None = None
+    data_dir: str | None = None
+    _api: Api | None = field(default=None, init=False)
+
+    def choose(self, **options: str | None) -> None:
+        for name, value in options.items():
+            if name in fields_dict(Session):
+                setattr(self, name, value)
+
+    @property
+    def api(self) -> Api:
+        if self._api is None:
+            self._api = self._open()
+            click.get_current_context().find_root().call_on_close(self._api.close)
+        return self._api
+
+    def get(self, path: str, **params: Any) -> Any:
+        return self.api.ask("GET", path, {k: v for k, v in params.items() if v not in (None, False, "")})
+
+    def post(self, path: str, body: Any) -> Any:
+        return self.api.ask("POST", path, body=body)
+
+    def delete(self, path: str, **params: Any) -> Any:
+        return self.api.ask("DELETE", path, {k: v for k, v in params.items() if v})
+
+    def _open(self) -> Api:
+        if self.url:
+            return self._http(self.url, self.token or self._token_here(self.url), self.ca)
+        named = None if self.data_dir or self.config else Contexts.read().chosen(self.context)
+        if named:
+            return self._http(named.url, self.token or named.token, self.ca or named.ca)
+        return self._here()
+
+    def _token_here(self, url: str) -> str:
+        """The first token, if the URL is where the gateway on this machine says it listens."""
+        where = self._place(config_sections(self.config).get("store", {}))
+        ours = lock.held(where.lock) and lock.holder(where.lock).get("admin") == url.rstrip("/")
+        return _first_token(where) if ours else ""
+
+    def _here(self) -> Api:
+        """The gateway on this machine; while none runs, its store."""
+        said = config_sections(self.config)
+        where = self._place(said.get("store", {}))
+        if lock.held(where.lock):
+            url = str(lock.holder(where.lock).get("admin") or ADMIN_URL)
+            return self._http(url, self.token or _first_token(where), self.ca)
+        meant = bool(self.data_dir or self.config)
+        if not meant and not where.database.exists():
+            hint = "start `llmgw server`, or say which: --url, --context, --config or --data-dir"
+            raise Failure(f"no gateway runs here and {where.data_dir} holds no store", Exit.UNREACHABLE, hint)
+        from llmgw.cli.ctl.direct import DirectApi
+
+        return DirectApi(where, model_names(said) if self.config else None)
+
+    def _place(self, store: Mapping[str, Any]) -> Place:
+        env = os.environ
+        url = env.get("LLMGW_STORE__URL", str(store.get("url", "")))
+        data_dir = self.data_dir or env.get("LLMGW_STORE__DATA_DIR") or str(store.get("data_dir", ""))
+        try:
+            return place(StoreLimits(url="" if self.data_dir else url, data_dir=data_dir), env)
+        except StoreUnavailable as error:
+            raise Failure(str(error), Exit.USAGE) from error
+
+    def _http(self, url: str, token: str | None, ca: str | None) -> Api:
+        from llmgw.cli.ctl.http import HttpApi
+
+        return HttpApi(url, revealed(token) if token else "", ca)
+
+
+def output_option(command: F) -> F:
+    """``-o json`` at the group and at each command; the innermost one said counts."""
+
+    def remember(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:
+        if value:
+            ctx.ensure_object(Session).output = value
+        return value
+
+    option = click.option(
+        "-o",
+        "--output",
+        type=click.Choice([TABLE, JSON]),
+        help="A table for people, or JSON.",
+        expose_value=False,
+        is_eager=True,
+        callback=remember,
+    )
+    return option(command)
+
+
+class CtlCommand(click.Command):
+    """A command with ``-o``, whose failures are JSON too when its answers are."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        output_option(self)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Failure as failure:
+            failure.as_json = ctx.ensure_object(Session).output == JSON
+            raise
+
+
+class CtlGroup(click.Group):
+    command_class = CtlCommand
+
+
+def revealed(token: str) -> str:
+    """A token, or the one in the file that ``@FILE`` names."""
+    if not token.startswith("@"):
+        return token.strip()
+    try:
+        return Path(token[1:]).expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(f"token file {token[1:]}: {error}", Exit.USAGE) from error
+
+
+def config_sections(path: str | None) -> dict[str, Any]:
+    """The file as it stands; what is wrong with it is check-config's to say."""
+    if not path:
+        return {}
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise Failure(f"{path}: {error}", Exit.USAGE, f"`llmgw check-config {path}` says more") from error
+
+
+def model_names(config: Mapping[str, Any]) -> set[str]:
+    """Every name a client may use: models, their aliases, their endpoints' adapters."""
+    names: set[str] = set()
+    for model in config.get("models", []):
+        names |= {model.get("name", ""), *model.get("aliases", [])}
+        names |= {adapter for endpoint in model.get("endpoints", []) for adapter in endpoint.get("adapters", [])}
+    return names
+
+
+def _first_token(where: Place) -> str:
+    try:
+        return where.admin_token.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        hint = "run as the gateway's user, or give --token"
+        raise Failure(f"{where.admin_token}: {error.strerror}", Exit.FAILED, hint) from error

@@ -1,0 +1,22 @@
+"""``30d``, ``12h`` or a date: when a key ends."""
+
+import re
+
+from llmgw.cli.failure import Exit, Failure
+from llmgw.control.key_entries import seconds_of
+
+UNITS_S = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "y": 365 * 86400}
+
+
+def ends_at(text: str | None, now: float) -> float | None:
+    """Wall-clock seconds; None for never. A date without a zone is UTC."""
+    if not text or text == "never":
+        return None
+    if found := re.fullmatch(r"(\d{1,6})(s|min|h|d|w|y)", text):
+        return now + int(found[1]) * UNITS_S[found[2]]
+    if text.isdigit():
+        raise Failure(f"--expires {text!r} has no unit", Exit.USAGE, f"say {text}d, {text}h, or a date")
+    try:
+        return seconds_of(text)
+    except ValueError as error:
+        raise Failure(f"--expires {text!r} is no time", Exit.USAGE, "say 30d, 12h, 2030-01-31 or never") from error
