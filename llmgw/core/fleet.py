@@ -113,3 +113,18 @@ class Fleet:
 
 def fleet_of(models: tuple[Model, ...], revision: int = 0) -> Fleet:
     return Fleet({m.name: m for m in models}, revision)
+
+
+def differences(before: Fleet, after: Fleet) -> tuple[str, ...]:
+    """What a reload changes, one sentence each; endpoints by id, models by name."""
+    old, new = {e.id: e for e in before.endpoints}, {e.id: e for e in after.endpoints}
+    said = [f"model {name} added" for name in after.models if name not in before.models]
+    said += [f"model {name} removed" for name in before.models if name not in after.models]
+    said += [f"endpoint {id} added" for id in new if id not in old]
+    said += [f"endpoint {id} removed: it finishes what it has" for id in old if id not in new]
+    said += [f"endpoint {id} changed" for id in new if id in old and old[id] != new[id]]
+    for name, model in after.models.items():
+        was = before.models.get(name)
+        if was is not None and (was.aliases, was.fallback) != (model.aliases, model.fallback):
+            said.append(f"model {name}: aliases or fallback changed")
+    return tuple(said)
