@@ -65,7 +65,7 @@ ANSWERS: dict[tuple[str, str], tuple[int, Any]] = {
     ("GET", "/models"): (200, {"models": [{"name": "llama", "aliases": ["gpt-4o"], "endpoints": 2, "usable": 1}]}),
     ("GET", "/endpoints"): (200, {"endpoints": [ENDPOINT]}),
     ("GET", "/requests"): (200, {"requests": [REQUEST]}),
-    ("GET", "/requests/req-1"): (200, REQUEST),
+    ("GET", "/requests/req-1"): (200, {"request": REQUEST}),
     ("GET", "/requests/req-1/explanation"): (200, EXPLANATION),
     ("GET", "/status"): (200, {"version": "0.1.0", "ready": True, "in_flight": 3}),
     ("GET", "/audit"): (200, {"audit": [{"at": 1.0, "who": "joe", "what": "keys.create", "subject": "key_1"}]}),

@@ -24,7 +24,7 @@ def request(session: Session, id: str, record: bool) -> None:
     """Why a request went where it went, waited, failed or was slow. The id is in x-request-id."""
     path = f"/requests/{quote(id, safe='')}"
     explanation = session.get(f"{path}/explanation")
-    told = session.get(path) if record else None
+    told = session.get(path)["request"] if record else None
     if session.output == JSON:
         print_json({"explanation": explanation, "record": told} if record else explanation)
         return
