@@ -1,0 +1,155 @@
+"""Whether settings that make sense alone make sense together."""
+
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from attrs import frozen
+
+from llmgw.config.addresses import clash, is_loopback
+from llmgw.config.problems import Problems
+from llmgw.config.read import ENVIRONMENT, Read, settings_of
+from llmgw.config.values import written
+from llmgw.core.settings import Unit
+from llmgw.store.errors import StoreUnavailable
+from llmgw.store.place import place
+
+# A bound of zero would refuse or end everything.
+ABOVE_ZERO = (
+    "server.bodies_total_max", "server.head_within", "server.body_within", "server.idle_keepalive",
+    "server.write_stall", "server.connections_max", "relay.dial", "relay.headers", "relay.first_token",
+    "relay.idle", "relay.total", "breaker.open_max", "log.queue_max", "log.flush",
+    "engines.resolve_every",
+)  # fmt: skip
+# The first may not be more than the second.
+NOT_ABOVE = (
+    ("server.body_max", "server.bodies_total_max"),
+    ("server.target_max", "server.head_max"),
+    ("relay.dial", "relay.total"),
+    ("relay.headers", "relay.total"),
+    ("relay.first_token", "relay.total"),
+    ("relay.idle", "relay.total"),
+    ("breaker.open_for", "breaker.open_max"),
+    ("store.usage_batch_max", "store.usage_queue_max"),
+)
+# A probe that may hang for longer than this many rounds says nothing about now.
+PROBE_ROUNDS_MAX = 10
+
+
+@frozen
+class Checking:
+    """The settings as they will be, and where each was said."""
+
+    built: Mapping[str, Any]  # the Config's fields
+    read: Read
+    problems: Problems
+    environ: Mapping[str, str]
+
+    def value(self, key: str) -> Any:
+        section, _, name = key.partition(".")
+        given = self.read.values[section]
+        return given[name] if name in given else self._setting(key).default
+
+    def text(self, key: str) -> str:
+        """``relay.total = "30min"``, and where it comes from if that is not the file."""
+        variable = self.read.places.get(key)
+        source = f" (from {variable})" if variable else "" if self._is_given(key) else " (the default)"
+        return f"{key} = {written(self.value(key), self._setting(key).metadata['unit'])}{source}"
+
+    def refuse(self, key: str, what: str, what_to_do: str) -> None:
+        variable = self.read.places.get(key)
+        self.problems.add(variable or key, what, what_to_do, ENVIRONMENT if variable else "")
+
+    def later(self, key: str, other: str) -> str:
+        """Of two that contradict each other, the one somebody wrote."""
+        return key if self._is_given(key) or not self._is_given(other) else other
+
+    def _setting(self, key: str) -> Any:
+        section, _, name = key.partition(".")
+        return next(setting for setting in settings_of(section) if setting.name == name)
+
+    def _is_given(self, key: str) -> bool:
+        section, _, name = key.partition(".")
+        return name in self.read.values[section]
+
+
+def check_sections(checking: Checking) -> None:
+    for check in CHECKS:
+        check(checking)
+
+
+def _check_above_zero(checking: Checking) -> None:
+    for key in ABOVE_ZERO:
+        if checking.value(key) == 0:
+            checking.refuse(key, "it is 0, which would let nothing through", "write more, or leave it out")
+
+
+def _check_contradictions(checking: Checking) -> None:
+    for less, more in NOT_ABOVE:
+        if checking.value(less) > checking.value(more):
+            key = checking.later(less, more)
+            what = f"{checking.text(less)} is more than {checking.text(more)}"
+            checking.refuse(key, what, f"lower {less} or raise {more}")
+
+
+def _check_probe(checking: Checking) -> None:
+    if checking.value("probe.timeout") > PROBE_ROUNDS_MAX * checking.value("probe.health"):
+        key = checking.later("probe.timeout", "probe.health")
+        what = f"{checking.text('probe.timeout')} is more than {PROBE_ROUNDS_MAX} times {checking.text('probe.health')}"
+        checking.refuse(key, what, "lower probe.timeout or raise probe.health")
+
+
+def _check_listeners(checking: Checking) -> None:
+    server, admin = checking.value("server.listen"), checking.value("admin.listen")
+    if clash(server, admin):
+        key = checking.later("admin.listen", "server.listen")
+        what = f"{checking.text('admin.listen')} and {checking.text('server.listen')} are one address"
+        checking.refuse(key, what, "give each its own port")
+    if checking.value("server.no_auth") and not is_loopback(server):
+        what = f"no_auth with {checking.text('server.listen')} lets anybody use the engines"
+        checking.refuse("server.no_auth", what, "listen on 127.0.0.1 or take it out")
+    if not is_loopback(admin) and not checking.value("admin.tls_cert"):
+        what = f"{checking.text('admin.listen')} would send operators' tokens in the clear"
+        checking.refuse("admin.listen", what, "listen on 127.0.0.1 or set admin.tls_cert and admin.tls_key")
+
+
+def _check_tls(checking: Checking) -> None:
+    for section in ("server", "admin"):
+        cert, key = checking.value(f"{section}.tls_cert"), checking.value(f"{section}.tls_key")
+        if bool(cert) != bool(key):
+            has, lacks = ("tls_cert", "tls_key") if cert else ("tls_key", "tls_cert")
+            checking.refuse(f"{section}.{has}", f"there is no {section}.{lacks} beside it", f"set {section}.{lacks}")
+        elif cert and (why := _unloadable(cert, key)):
+            what = f"{cert} and {key} are no certificate and its key ({why})"
+            checking.refuse(f"{section}.tls_cert", what, "name existing PEM files that belong together")
+
+
+def _unloadable(cert: str, key: str) -> str:
+    try:
+        # An empty password: an encrypted key is refused instead of asked for on the terminal.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password="")
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        return getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+    return ""
+
+
+def _check_store(checking: Checking) -> None:
+    try:
+        place(checking.built["store"], checking.environ)
+    except StoreUnavailable:  # its text would show a password in the URL
+        scheme = str(checking.value("store.url")).partition(":")[0][:20]
+        checking.refuse("store.url", f"this version opens no {scheme!r} store", "write sqlite:///path, or leave it out")
+
+
+CHECKS: tuple[Callable[[Checking], None], ...] = (
+    _check_above_zero,
+    _check_contradictions,
+    _check_probe,
+    _check_listeners,
+    _check_tls,
+    _check_store,
+)
+
+
+def secrets_of(section: str) -> Iterator[str]:
+    return (setting.name for setting in settings_of(section) if setting.metadata["unit"] is Unit.SECRET)

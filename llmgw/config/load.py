@@ -1,0 +1,136 @@
+"""One frozen Config out of a TOML file, the defaults and the environment; or every reason why not."""
+
+import os
+import stat
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import field, frozen
+
+from llmgw.config.check import Checking, check_sections, secrets_of
+from llmgw.config.models import Written, read_models
+from llmgw.config.names import check_names
+from llmgw.config.problems import ConfigError, Problem, Problems, Refused
+from llmgw.config.read import MODELS, SECTIONS, build_sections, read_sections
+from llmgw.config.settings import AdminSettings, ListenSettings
+from llmgw.core.breaker import BreakerLimits
+from llmgw.core.fleet import Fleet, fleet_of
+from llmgw.core.scheduling import Weights
+from llmgw.engines.limits import ClientLimits, ProbeLimits
+from llmgw.gateway.limits import DoorLimits, RecordLimits, RelayLimits
+from llmgw.store.limits import StoreLimits
+from llmgw.telemetry.log import LogLimits
+
+FILE_MAX = 4 * 1024**2
+NO_FILE = "(no file)"
+
+
+@frozen
+class Config:
+    """Everything the process was told, each room's part as its own value."""
+
+    listen: ListenSettings = field(factory=ListenSettings)
+    door: DoorLimits = field(factory=DoorLimits)
+    admin: AdminSettings = field(factory=AdminSettings)
+    relay: RelayLimits = field(factory=RelayLimits)
+    records: RecordLimits = field(factory=RecordLimits)
+    probe: ProbeLimits = field(factory=ProbeLimits)
+    engines: ClientLimits = field(factory=ClientLimits)
+    weights: Weights = field(factory=Weights)
+    breaker: BreakerLimits = field(factory=BreakerLimits)
+    store: StoreLimits = field(factory=StoreLimits)
+    log: LogLimits = field(factory=LogLimits)
+    fleet: Fleet = field(factory=Fleet)
+    warnings: tuple[Problem, ...] = ()  # it works, and is probably not what was meant
+    file: Path | None = None
+
+
+def load(path: Path | None, environ: Mapping[str, str], text: str | None = None) -> Config:
+    """The file's content, or ``text`` instead of it. Raises ConfigError with everything that is wrong."""
+    return load_revision(path, environ, text, revision=0)
+
+
+def load_revision(path: Path | None, environ: Mapping[str, str], text: str | None, revision: int) -> Config:
+    problems = Problems(str(path) if path else NO_FILE)
+    tree = _tree(path, text, problems)
+    read = read_sections(tree, environ, problems)
+    models = read_models(tree, environ, problems)
+    check_names(models, problems)
+    built = build_sections(read)
+    check_sections(Checking(built, read, problems, environ))
+    if problems.found:
+        raise ConfigError(tuple(problems.found))
+    warnings = tuple(_warnings(built, models, tree, path if text is None else None, problems.file))
+    return Config(**built, fleet=fleet_of(tuple(w.model for w in models), revision), warnings=warnings, file=path)
+
+
+def _tree(path: Path | None, text: str | None, problems: Problems) -> dict[str, Any]:
+    """The file as TOML has it; nothing of a file that is no TOML can be judged, so that ends it."""
+    with problems.at(""):
+        if text is None:
+            text = read_text(path) if path else ""
+        try:
+            return tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise Refused(f"it is no TOML: {error}", "mend that line first") from None
+        except RecursionError:
+            raise Refused("it is nested too deeply", "write it flatter") from None
+    raise ConfigError(tuple(problems.found))
+
+
+def read_text(path: Path) -> str:
+    """A config file's content; raises Refused."""
+    try:
+        with path.open("rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise Refused("it is no plain file", "name the config file")
+            content = file.read(FILE_MAX + 1)
+    except OSError as error:
+        raise Refused(f"it can't be read ({error.strerror})", "check the path and its owner") from None
+    if len(content) > FILE_MAX:
+        raise Refused(f"it is longer than {FILE_MAX} bytes", "name the config file")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Refused(f"it is not UTF-8 at byte {error.start}", "save it as UTF-8") from None
+
+
+def _warnings(
+    built: Mapping[str, Any], models: Sequence[Written], tree: Mapping[str, Any], path: Path | None, file: str
+) -> Iterator[Problem]:
+    if not models:
+        yield Problem(file, MODELS, "there are no models", "add a [[models]] with an endpoint")
+    for written in models:
+        if not written.model.endpoints:
+            yield Problem(file, f"{written.where}.endpoints", "nothing serves this model", "add a [[models.endpoints]]")
+    if built["listen"].no_auth:
+        yield Problem(file, "server.no_auth", "no key is asked for", "take it out before anybody relies on this")
+    if built["engines"].idle_max >= 5:
+        what = "vLLM closes an idle connection after 5 s, and a request may meet that"
+        yield Problem(file, "engines.idle_max", what, "stay below 5s unless your engines wait longer")
+    if path is not None and _open_to_others(path):
+        for key in _plain_secrets(tree):
+            yield Problem(file, key, "a secret stands in a file that others can read", f"run chmod 600 {path}")
+
+
+def _open_to_others(path: Path) -> bool:
+    try:
+        return bool(path.stat().st_mode & 0o077)
+    except OSError:  # gone since it was read
+        return False
+
+
+def _plain_secrets(tree: Mapping[str, Any]) -> Iterator[str]:
+    for section in SECTIONS:
+        table = tree.get(section, {})
+        yield from (f"{section}.{name}" for name in secrets_of(section) if _is_plain(table.get(name)))
+    for i, model in enumerate(tree.get(MODELS, [])):
+        for j, endpoint in enumerate(model.get("endpoints", [])):
+            if _is_plain(endpoint.get("api_key")):
+                yield f"{MODELS}[{i}].endpoints[{j}].api_key"
+
+
+def _is_plain(raw: object) -> bool:
+    return isinstance(raw, str) and raw != "" and not raw.startswith("@")

@@ -1,0 +1,126 @@
+"""Sections of settings: which classes make up each, and their values from the file and the environment.
+
+Everything is read off the classes' own fields, so a new setting needs no line here.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+from attrs import frozen
+
+from llmgw.config.problems import Problems, Refused
+from llmgw.config.settings import AdminSettings, ListenSettings
+from llmgw.config.values import SCALARS_ONLY, value_of, value_of_variable
+from llmgw.control.nearest import meant
+from llmgw.core.breaker import BreakerLimits
+from llmgw.core.scheduling import Weights
+from llmgw.engines.limits import ClientLimits, ProbeLimits
+from llmgw.gateway.limits import DoorLimits, RecordLimits, RelayLimits
+from llmgw.store.limits import StoreLimits
+from llmgw.telemetry.log import LogLimits
+
+# Section -> the Config's field -> its class. Within a section no two classes have a field of one name.
+SECTIONS: Mapping[str, Mapping[str, type[Any]]] = {
+    "server": {"listen": ListenSettings, "door": DoorLimits},
+    "admin": {"admin": AdminSettings},
+    "relay": {"relay": RelayLimits},
+    "scheduling": {"weights": Weights},
+    "probe": {"probe": ProbeLimits},
+    "breaker": {"breaker": BreakerLimits},
+    "engines": {"engines": ClientLimits},
+    "records": {"records": RecordLimits},
+    "store": {"store": StoreLimits},
+    "log": {"log": LogLimits},
+}
+MODELS = "models"
+ENVIRONMENT = "environment"
+PREFIX = "LLMGW_"
+
+
+@frozen
+class Read:
+    """What file and environment say: the values given, by section and key."""
+
+    values: Mapping[str, Mapping[str, Any]]
+    places: Mapping[str, str]  # "relay.total" -> the file or variable that said so
+
+
+def settings_of(section: str) -> Iterator["attrs.Attribute[Any]"]:
+    for kind in SECTIONS[section].values():
+        yield from attrs.fields(kind)
+
+
+def read_sections(tree: Mapping[str, Any], environ: Mapping[str, str], problems: Problems) -> Read:
+    values: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+    for section, table in tree.items():
+        if section in SECTIONS and isinstance(table, dict):
+            known = {setting.name: setting for setting in settings_of(section)}
+            values[section] = read_table(table, known, section, environ, problems)
+        elif section in SECTIONS:
+            problems.add(section, "it is no section", f"write [{section}] on a line by itself")
+        elif section != MODELS:
+            problems.add(section, "there is no such section", meant(section, [*SECTIONS, MODELS]))
+    places: dict[str, str] = {}
+    for variable, text in sorted(environ.items()):
+        if variable.startswith(PREFIX) and "__" in variable:
+            _read_variable(variable, text, values, places, environ, problems)
+    return Read(values, places)
+
+
+def build_sections(read: Read) -> dict[str, Any]:
+    """The Config's fields, each an instance of its class; what nobody set has its default."""
+    built: dict[str, Any] = {}
+    for section, classes in SECTIONS.items():
+        given = read.values[section]
+        for name, kind in classes.items():
+            mine = {f.name for f in attrs.fields(kind)}
+            built[name] = kind(**{key: value for key, value in given.items() if key in mine})
+    return built
+
+
+def read_table(
+    table: Mapping[str, Any],
+    known: Mapping[str, "attrs.Attribute[Any]"],
+    where: str,
+    environ: Mapping[str, str],
+    problems: Problems,
+    besides: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """The values of a table's settings; ``besides`` are keys that somebody else reads."""
+    values: dict[str, Any] = {}
+    for key, raw in table.items():
+        if key in known:
+            with problems.at(f"{where}.{key}"):
+                values[key] = value_of(raw, known[key], environ)
+        elif key not in besides:
+            problems.add(
+                f"{where}.{key}", "there is no such setting", _elsewhere(key) or meant(key, [*known, *besides])
+            )
+    return values
+
+
+def _elsewhere(key: str) -> str:
+    homes = [section for section in SECTIONS if key in {setting.name for setting in settings_of(section)}]
+    return f"it belongs to [{homes[0]}]" if len(homes) == 1 else ""
+
+
+def _read_variable(
+    variable: str,
+    text: str,
+    values: dict[str, dict[str, Any]],
+    places: dict[str, str],
+    environ: Mapping[str, str],
+    problems: Problems,
+) -> None:
+    section, _, key = variable.removeprefix(PREFIX).lower().partition("__")
+    with problems.at(variable, ENVIRONMENT):
+        if section == MODELS:
+            raise Refused("models can't be set here", SCALARS_ONLY)
+        if section not in SECTIONS:
+            raise Refused(f"there is no section {section!r}", meant(section, SECTIONS))
+        known = {setting.name: setting for setting in settings_of(section)}
+        if key not in known:
+            raise Refused(f"there is no setting {section}.{key}", meant(key, known))
+        values[section][key] = value_of_variable(text, known[key], environ)
+        places[f"{section}.{key}"] = variable

@@ -1,0 +1,65 @@
+"""The settings that belong to no room below: where the two listeners stand, and how models are written."""
+
+from attrs import frozen
+
+from llmgw.core.fleet import Engine
+from llmgw.core.secret import Secret
+from llmgw.core.settings import Unit, setting
+
+
+@frozen
+class ListenSettings:
+    """``[server]``: the client listener."""
+
+    listen: str = setting("127.0.0.1:7440", Unit.ADDRESS, "where clients connect")
+    tls_cert: str = setting("", Unit.PATH, "PEM file with the certificate chain; empty: no TLS")
+    tls_key: str = setting("", Unit.PATH, "PEM file with its private key")
+    no_auth: bool = setting(False, Unit.FLAG, "ask for no key: for trials only, refused off loopback")
+    cors_origins: tuple[str, ...] = setting(
+        ("*",), Unit.LIST, 'web pages that may call from a browser; "*": any, keys still apply; []: none'
+    )
+
+
+@frozen
+class AdminSettings:
+    """``[admin]``: the operators' listener."""
+
+    listen: str = setting("127.0.0.1:7442", Unit.ADDRESS, "where operators connect; off loopback only with TLS")
+    tls_cert: str = setting("", Unit.PATH, "PEM file with the certificate chain; empty: no TLS")
+    tls_key: str = setting("", Unit.PATH, "PEM file with its private key")
+    allowed_hosts: tuple[str, ...] = setting(
+        (), Unit.LIST, "Host names accepted besides loopback and the listen address (against DNS rebinding)"
+    )
+    allowed_origins: tuple[str, ...] = setting((), Unit.LIST, "web origins accepted besides our own")
+    metrics_token: Secret | None = setting(  # noqa: RUF009 -- it makes a field, which is not shared
+        None, Unit.SECRET, "a bearer token that opens /metrics and nothing else; empty: operators' tokens only"
+    )
+    profile_seconds_max: int = setting(60, Unit.COUNT, "longest /debug/profile in seconds", at_least=1, at_most=3600)
+
+
+@frozen
+class ModelSettings:
+    """``[[models]]``, without its fallback and its endpoints."""
+
+    name: str = setting("", Unit.TEXT, "what clients ask for")
+    aliases: tuple[str, ...] = setting((), Unit.LIST, "other names for it")
+    context_max: int | None = setting(None, Unit.COUNT, "tokens, shown to clients as max_model_len", at_least=1)
+
+
+@frozen
+class EndpointSettings:
+    """``[[models.endpoints]]``"""
+
+    url: str = setting("", Unit.TEXT, "http:// or https:// address; a trailing /v1 is taken off")
+    id: str = setting("", Unit.TEXT, "its name in metrics, logs and ctl; empty: host:port of the url")
+    engine: str = setting(
+        "vllm", Unit.TEXT, "what answers there; openai: hosted, without metrics", choices=tuple(Engine)
+    )
+    api_key: Secret | None = setting(  # noqa: RUF009 -- it makes a field, which is not shared
+        None, Unit.SECRET, "sent to it as a bearer token; empty: none"
+    )
+    ca: str = setting("", Unit.PATH, "PEM bundle that replaces the system's for this endpoint")
+    served_as: str = setting("", Unit.TEXT, "the model's name there; empty: the model's own")
+    capacity: int | None = setting(None, Unit.COUNT, "requests it runs at once, where you know better", at_least=1)
+    adapters: tuple[str, ...] = setting((), Unit.LIST, "LoRA adapters it serves, by the names clients ask for")
+    inject_usage: bool = setting(True, Unit.FLAG, "false for a hosted API that refuses stream_options")
