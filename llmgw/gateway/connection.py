@@ -213,8 +213,9 @@ class Connection:
         alarm.ring = self.stream.interrupt
         alarm.set(now + (limits.head_within if started else limits.idle_keepalive))
         while True:
+            self._skip_empty_lines()
             end = self._buffer.find(http1.END_OF_HEAD)
-            if end >= 0 and not self._skip_empty_line():
+            if end >= 0:
                 break
             http1.too_early_to_tell(self._buffer, limits.head_max)
             try:
@@ -234,12 +235,10 @@ class Connection:
         alarm.set(inf)
         return self._take_head(end + len(http1.END_OF_HEAD))
 
-    def _skip_empty_line(self) -> bool:
+    def _skip_empty_lines(self) -> None:
         """Clients may send an empty line before a request (RFC 9112 §2.2)."""
-        if not self._buffer.startswith(b"\r\n"):
-            return False
-        self._buffer = self._buffer[2:]
-        return True
+        while self._buffer.startswith(b"\r\n"):
+            self._buffer = self._buffer[2:]
 
     def _take_head(self, size: int) -> http1.Head:
         limits = self.common.limits
