@@ -3,12 +3,16 @@
 import fcntl
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 from attrs import define
 
 from llmgw.store.errors import DataLocked, StoreUnavailable
+
+# Whoever looks with ``held`` has the lock for an instant; it must not keep a daemon from starting.
+PAUSES_S = (0.01, 0.03, 0.1)
 
 
 @define(eq=False)
@@ -40,9 +44,7 @@ def take(path: Path) -> DataLock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StoreUnavailable(f"{path}: {error.strerror}; name a writable folder with --data-dir") from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    if not _locked(fd):
         os.close(fd)
         pid = holder(path).get("pid")
         who = f"process {pid}" if pid else "another process"
@@ -50,6 +52,17 @@ def take(path: Path) -> DataLock:
     lock = DataLock(path, fd, {})
     lock.say(pid=os.getpid())
     return lock
+
+
+def _locked(fd: int) -> bool:
+    for pause_s in (*PAUSES_S, 0.0):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(pause_s)
+        else:
+            return True
+    return False
 
 
 def held(path: Path) -> bool:

@@ -66,6 +66,11 @@ class SqliteStore:
         """Other blocking work on the reader's thread: files that lie beside the database."""
         return await self._run_reader(work)
 
+    @property
+    def warning(self) -> str:
+        """What to say at the start about the SQLite this Python has; empty for a good one."""
+        return version_warning(sqlite3.sqlite_version_info)
+
     def advertise(self, admin_url: str) -> None:
         """Say in the lock file where our admin listener is, so that ctl on this machine finds it."""
         self._lock.say(admin=admin_url)
@@ -108,6 +113,15 @@ async def opened(place: Place) -> AsyncIterator[SqliteStore]:
     finally:
         with trio.move_on_after(CLOSE_WITHIN_S, shield=True):
             await trio.to_thread.run_sync(store.close, abandon_on_cancel=True)
+
+
+def version_warning(version: tuple[int, ...]) -> str:
+    if version >= (3, 51, 3):
+        return ""
+    found = ".".join(map(str, version))
+    return (
+        f"SQLite {found} can damage a WAL that two programs write: let none but llmgw open the store (3.51.3 is good)"
+    )
 
 
 def _writer(path: Path) -> sqlite3.Connection:

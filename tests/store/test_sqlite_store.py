@@ -1,11 +1,13 @@
 """The store: what was acknowledged is there, whoever died when."""
 
+import fcntl
 import json
 import signal
 import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from llmgw.store.housekeeping import tidy
 from llmgw.store.limits import StoreLimits
 from llmgw.store.place import Place, file_system, place
 from llmgw.store.schema import MIGRATIONS, migrate
-from llmgw.store.sqlite import SqliteStore, open_store, opened
+from llmgw.store.sqlite import SqliteStore, open_store, opened, version_warning
 from llmgw.store.turn import inline
 from llmgw.store.usage import insert
 
@@ -137,6 +139,23 @@ def test_of_two_processes_the_second_is_told_who_holds_the_data(tmp_path):
     open_inline(tmp_path).close()
 
 
+def test_a_look_at_the_lock_does_not_keep_a_daemon_from_starting(tmp_path):
+    path = at(tmp_path).lock
+    looking = path.open("w")
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    done = threading.Timer(0.02, looking.close)
+    done.start()
+
+    lock.take(path).release()
+
+    done.join()
+
+
+def test_an_old_sqlite_is_named():
+    assert "SQLite 3.40.1 can damage" in version_warning((3, 40, 1))
+    assert version_warning((3, 51, 3)) == version_warning((3, 52, 0)) == ""
+
+
 def test_a_child_process_does_not_inherit_the_lock(tmp_path):
     store = open_inline(tmp_path)
     sleeper = subprocess.Popen([sys.executable, "-c", "import time; print(1, flush=True); time.sleep(60)"], stdout=-1)
@@ -151,6 +170,7 @@ def test_a_child_process_does_not_inherit_the_lock(tmp_path):
 
 WRITE = """
 import sys
+import threading
 from pathlib import Path
 from llmgw.store.place import Place
 from llmgw.store.sqlite import open_store

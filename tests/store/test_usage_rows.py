@@ -137,7 +137,7 @@ async def test_rows_that_fill_half_the_queue_wait_on_disk_instead(store, autojum
     assert not (store.place.data_dir / "usage.spool").exists()
 
 
-async def test_at_the_end_without_a_store_rows_go_to_disk_and_the_next_start_takes_them_up(store):
+async def test_at_the_end_without_a_store_rows_go_to_disk_and_the_next_start_takes_them_up(store, autojump_clock):
     forbid_writing(store)
     usage = UsageWriter(store, LIMITS)
     for n in range(12):

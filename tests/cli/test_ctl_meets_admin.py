@@ -1,0 +1,177 @@
+"""ctl against the real admin app, store, keys and tokens: the two sides say the same words."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+from click.testing import CliRunner, Result
+
+from llmgw.admin.app import make_app
+from llmgw.admin.serve import admin_socket, serve_admin
+from llmgw.admin.services import AdminServices, Applied, AppSettings
+from llmgw.cli import main
+from llmgw.control.keys import Keys
+from llmgw.control.tokens import Tokens
+from llmgw.core.explain import Considered, Explanation, Fact
+from llmgw.core.identity import Operator
+from llmgw.gateway.record import Record
+from llmgw.gateway.views import as_json
+from llmgw.store.place import Place
+from llmgw.store.sqlite import SqliteStore, opened
+
+RECORD = Record("req-1", 1.0, "chat", "ok", 200, 1.25, "acme", asked="llama", model="llama", endpoint="a")
+EXPLAINED = Explanation("request req-1", "answered", (Fact("it waited", 2.0),), (Considered("a", True),))
+
+
+class Gateway:
+    """An admin listener over a real store, in a thread of its own."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.place = Place(data_dir, data_dir / "llmgw.db")
+        self.ready = threading.Event()
+        self.keys: Keys
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self) -> None:
+        try:
+            trio.run(self.serve)
+        except* trio.ClosedResourceError:
+            self.ready.set()  # how the listener ends when cancelled is a matter of its own tests
+
+    async def serve(self) -> None:
+        self.token, self.stop = trio.lowlevel.current_trio_token(), trio.Event()
+        async with opened(self.place) as store, trio.open_nursery() as nursery:
+            sock = admin_socket("127.0.0.1:0")
+            store.advertise(f"http://127.0.0.1:{sock.getsockname()[1]}")
+            services = await self.services(store)
+            nursery.start_soon(partial(serve_admin, make_app(services, AppSettings("127.0.0.1")), sock))
+            self.ready.set()
+            await self.stop.wait()
+            nursery.cancel_scope.cancel()
+
+    async def services(self, store: SqliteStore) -> AdminServices:
+        self.keys, tokens = await Keys.load(store), await Tokens.load(store)
+        await tokens.first_start(self.place.admin_token)
+
+        async def apply(text: str, by: Operator) -> Applied:
+            return Applied(2, ("model m added",)) if "m" in text else Applied(problems=("it has no model",))
+
+        return AdminServices(
+            keys=self.keys,
+            tokens=tokens,
+            store=store,
+            metrics_text=lambda: b"",
+            ready=lambda model: None,
+            model_names=lambda: frozenset({"llama", "qwen"}),
+            models=lambda: [{"name": "llama", "aliases": [], "fallback": [{"model": "qwen", "on": ["5xx"]}]}],
+            endpoints=lambda: [{"id": "a", "model": "llama", "state": "usable"}],
+            requests=lambda wanted: [as_json(RECORD)] if not wanted["failed"] else [],
+            request=lambda id: as_json(RECORD) if id == "req-1" else None,
+            explain_request=lambda id: EXPLAINED if id == "req-1" else None,
+            status=lambda: {"version": "0.1.0", "ready": True},
+            config=dict,
+            apply=apply,
+            now=time.time,
+        )
+
+
+@pytest.fixture
+def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gateway]:
+    for name in ("LLMGW_ADMIN_URL", "LLMGW_ADMIN_TOKEN", "LLMGW_CONFIG", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    gateway = Gateway(tmp_path / "data")
+    gateway.thread.start()
+    assert gateway.ready.wait(10)
+    yield gateway
+    gateway.token.run_sync_soon(gateway.stop.set)
+    gateway.thread.join(10)
+
+
+def ctl(gateway: Gateway, *words: str, stdin: str | None = None) -> Result:
+    words = ("ctl", "--data-dir", str(gateway.place.data_dir), *words)
+    return CliRunner().invoke(main, words, env={"LLMGW_DEBUG": "1"}, input=stdin)
+
+
+def test_a_key_made_and_revoked_by_ctl_counts_in_the_gateway_at_once(gateway):
+    made = ctl(gateway, "keys", "create", "--tenant", "acme", "--new-tenant", "--model", "llama", "--why", "trial")
+    assert made.exit_code == 0, made.stderr
+    key = made.stdout.strip()
+    assert gateway.keys.ring.find(key, time.time())
+
+    assert "acme" in ctl(gateway, "keys", "list").stdout
+    assert "acme" in ctl(gateway, "tenants").stdout
+    revoked = ctl(gateway, "keys", "revoke", key, "--why", "over")
+    assert revoked.exit_code == 0, revoked.stderr
+    assert gateway.keys.ring.find(key, time.time()) is None
+    acts = json.loads(ctl(gateway, "audit", "-o", "json").stdout)["audit"]
+    assert [(a["what"], a["why"]) for a in acts[:2]] == [("keys.revoke", "over"), ("keys.create", "trial")]
+
+
+def test_refusals_come_through_with_their_hints(gateway):
+    ctl(gateway, "keys", "create", "--tenant", "research", "--new-tenant")
+
+    tenant = ctl(gateway, "keys", "create", "--tenant", "reserch")
+    model = ctl(gateway, "keys", "create", "--tenant", "research", "--model", "lama")
+    nobody = ctl(gateway, "keys", "revoke", "key_nobody")
+
+    assert (tenant.exit_code, "did you mean 'research'?" in tenant.stderr) == (1, True)
+    assert (model.exit_code, "did you mean 'llama'?" in model.stderr) == (1, True)
+    assert nobody.exit_code == 4
+
+
+def test_keys_are_brought_along_through_the_gateway(gateway):
+    line = '{"key": "sk-from-elsewhere", "tenant": "acme", "band": "silver"}'
+
+    done = ctl(gateway, "keys", "import", "-", stdin=line)
+    again = ctl(gateway, "keys", "import", "-", stdin=line)
+
+    assert done.stdout == "1 keys imported; new tenants: acme\n"
+    assert gateway.keys.ring.find("sk-from-elsewhere", time.time())
+    assert (again.exit_code, "is here already" in again.stderr) == (1, True)
+
+
+def test_a_token_does_what_its_role_may(gateway):
+    token = ctl(gateway, "tokens", "create", "grafana", "--role", "viewer").stdout.strip()
+
+    assert ctl(gateway, "--token", token, "keys", "list").exit_code == 0
+    refused = ctl(gateway, "--token", token, "keys", "create", "--tenant", "acme", "--new-tenant")
+    assert (refused.exit_code, "grafana is viewer" in refused.stderr) == (1, True)
+    assert ctl(gateway, "tokens", "revoke", "grafana").exit_code == 0
+    assert ctl(gateway, "--token", token, "keys", "list").exit_code == 1
+    assert "first-start" in ctl(gateway, "tokens", "list").stdout
+
+
+def test_what_is_known_is_shown(gateway):
+    assert "qwen" in ctl(gateway, "models").stdout
+    assert "usable" in ctl(gateway, "endpoints").stdout
+    assert "req-1" in ctl(gateway, "requests").stdout
+    assert "req-1" not in ctl(gateway, "requests", "--failed").stdout
+    assert "0.1.0" in ctl(gateway, "status").stdout
+    explained = ctl(gateway, "explain", "request", "req-1", "--record")
+    assert "it waited (2.0 s ago)" in explained.stdout
+    assert "total_s" in explained.stdout
+    assert ctl(gateway, "explain", "request", "req-2").exit_code == 4
+
+
+def test_a_config_is_applied_or_refused(gateway, tmp_path):
+    (tmp_path / "good.toml").write_text("m")
+    (tmp_path / "bad.toml").write_text("")
+
+    good, bad = ctl(gateway, "apply", str(tmp_path / "good.toml")), ctl(gateway, "apply", str(tmp_path / "bad.toml"))
+
+    assert good.stdout == "revision 2: 1 changes\n  - model m added\n"
+    assert bad.exit_code == 2
+    assert bad.stderr.endswith("it has no model\n")
+
+
+def test_a_wrong_token_is_told_where_the_right_one_lies(gateway):
+    asked = ctl(gateway, "--token", "nonsense", "status")
+
+    assert asked.exit_code == 1
+    assert "admin.token" in asked.stderr
