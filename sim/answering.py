@@ -7,7 +7,7 @@ from attrs import frozen
 
 from llmgw.gateway.exchange import Exchange
 from sim.asked import Ask
-from sim.engine_model import Engine, Sequence
+from sim.engine_model import Engine, Sequence, State
 from sim.faults import NO_FAULT, Fault
 from sim.openai_forms import Form, compact
 
@@ -20,7 +20,8 @@ class Answering:
     engine: Engine
     die: Callable[[], None]
 
-    async def answer(self, exchange: Exchange, ask: Ask, form: Form, fault: Fault) -> None:
+    async def answer(self, exchange: Exchange, ask: Ask, form: Form, fault: Fault) -> bool:
+        """Whether the engine got to the end of it."""
         with self.engine.sequence(ask.prompt, ask.wants) as sequence:
             if fault.slow_first_token_s:
                 await trio.sleep(fault.slow_first_token_s)
@@ -28,6 +29,7 @@ class Answering:
                 await self._stream(exchange, sequence, form, fault)
             else:
                 await self._plain(exchange, sequence, form, fault)
+            return sequence.state is State.DONE
 
     async def _stream(self, exchange: Exchange, sequence: Sequence, form: Form, fault: Fault) -> None:
         await exchange.start(200, EVENT_STREAM)
@@ -65,7 +67,10 @@ class Answering:
 
     async def _plain(self, exchange: Exchange, sequence: Sequence, form: Form, fault: Fault) -> None:
         made = await sequence.all_tokens()
-        body = form.whole(made, sequence.cached_tokens)
+        await self.say(exchange, form.whole(made, sequence.cached_tokens), fault)
+
+    async def say(self, exchange: Exchange, body: bytes, fault: Fault) -> None:
+        """A plain answer, or what a fault makes of it."""
         if fault.die_after_events is not None:
             self.die()
         if fault.die_after_events is not None or fault.reset_after_events is not None:

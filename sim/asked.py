@@ -19,7 +19,7 @@ class Wrong(Exception):
 
     def __init__(self, status: int, message: str, kind: str = "BadRequestError", param: str | None = None) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.kind = status, kind
         self.body = json.dumps(
             {"error": {"message": message, "type": kind, "param": param, "code": status}}, separators=(",", ":")
         ).encode()
@@ -30,7 +30,11 @@ class Call:
     """A tool the engine decides to call."""
 
     name: str
-    arguments: str  # JSON
+    value: Any
+
+    @property
+    def arguments(self) -> str:
+        return json.dumps(self.value)
 
 
 @frozen

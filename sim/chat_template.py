@@ -1,6 +1,5 @@
 """What prompt do messages make, and which tool, if any, does the engine call?"""
 
-import json
 from typing import Any
 
 import msgspec
@@ -55,7 +54,7 @@ def call_for(tools: list[tuple[str, Any]], choice: object, last_user: str) -> Ca
         named = tools[0]
     if named is None:
         return None
-    return Call(named[0], json.dumps(_example(named[1])))
+    return Call(named[0], _example(named[1]))
 
 
 def _forced(choice: object) -> str | None:
@@ -81,10 +80,17 @@ def _example(schema: object) -> Any:
     return _EXAMPLES.get(kind[0] if isinstance(kind, list) and kind else kind, {})
 
 
+def tools_of(asked: JsonObject) -> list[Any]:
+    tools = asked.get("tools") or []
+    if not isinstance(tools, list):
+        raise Wrong(400, "tools must be a list", param="tools")
+    return tools
+
+
 def openai_tools(asked: JsonObject) -> list[tuple[str, Any]]:
     """Names and schemas, from chat's nested or responses' flat form."""
     found = []
-    for tool in asked.get("tools") or []:
+    for tool in tools_of(asked):
         function = tool.get("function", tool) if isinstance(tool, dict) else {}
         if isinstance(function, dict) and isinstance(function.get("name"), str):
             found.append((function["name"], function.get("parameters")))

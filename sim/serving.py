@@ -8,8 +8,9 @@ from attrs import define, field, frozen
 from llmgw.gateway.door import Door, Listener
 from llmgw.gateway.limits import DoorLimits
 from llmgw.tasks.alarms import Alarms
-from sim.engine_http import Simulator
+from sim.engine_http import EngineHttp
 from sim.engine_model import EngineShape
+from sim.simulator import Simulator
 
 
 @frozen
@@ -41,9 +42,10 @@ async def serve_engine(
 
     ``served = await nursery.start(serve_engine, spec, [listener])``
     """
-    simulator = Simulator(spec.shape, spec.api_key, spec.chat_only)
+    simulator = Simulator(spec.shape)
+    front = EngineHttp(simulator, spec.api_key, spec.chat_only)
     alarms = Alarms()
-    door = Door(simulator.handle, alarms, limits=DoorLimits(idle_keepalive=300.0))
+    door = Door(front.handle, alarms, limits=DoorLimits(idle_keepalive=300.0))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(alarms.run)
         nursery.start_soon(simulator.engine.run)

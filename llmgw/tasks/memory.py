@@ -28,7 +28,7 @@ class _Pipe:
 
 @define(eq=False)
 class MemoryStream:
-    _in: _Pipe
+    _in: _Pipe = field(alias="inward")  # "in" is no name for an argument
     _out: _Pipe
     peer: str = "memory"
     write_stall: float = 30.0
