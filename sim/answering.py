@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import trio
-from attrs import frozen
+from attrs import define
 
 from llmgw.gateway.exchange import Exchange
 from sim.asked import Ask
@@ -15,7 +15,7 @@ EVENT_STREAM = [(b"content-type", b"text/event-stream; charset=utf-8")]
 _FAILED = "EngineCore encountered an issue. See stack trace (above) for the root cause."
 
 
-@frozen
+@define(eq=False)
 class Answering:
     engine: Engine
     die: Callable[[], None]

@@ -36,6 +36,9 @@ class Fault:
 
 
 NO_FAULT = Fault()
+_STATUSES = ("status", "health_status")
+_MOST = 256 * 1024**2  # of bytes, events or seconds
+_MOST_CHILDREN = 16
 _NAMES = {f.name: f for f in attrs.fields(Fault)}
 _TYPES: dict[str, tuple[type, ...]] = {
     "hang": (bool,),
@@ -60,6 +63,12 @@ def fault_of(said: object) -> Fault:
         wanted = _TYPES.get(name, (int,))
         if name != "body" and (not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted)):
             raise ValueError(f"{name} must be {' or '.join(t.__name__ for t in wanted)}, not {value!r}")
+        if name in _STATUSES and not 200 <= value <= 599:
+            raise ValueError(f"{name} must be 200 to 599, not {value}")
+        if name == "fork_children" and value > _MOST_CHILDREN:
+            raise ValueError(f"{name} must be at most {_MOST_CHILDREN}, not {value}")
+        if name != "body" and isinstance(value, int | float) and not 0 <= value <= _MOST:
+            raise ValueError(f"{name} must be 0 to {_MOST}, not {value}")
     return Fault(**said)
 
 

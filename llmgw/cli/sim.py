@@ -58,8 +58,8 @@ async def _serve(spec: EngineSpec, address: str) -> None:
             served: Served = await nursery.start(serve_engine, spec, [listener])
             click.echo(f"listening on http://{listener.address}")
             served.simulator.on_faults = lambda: _fork(served.simulator.faults.children)
-            async for _ in signals:
-                if not served.simulator.faults.ignores_sigterm:
+            async for number in signals:
+                if number == signal.SIGINT or not served.simulator.faults.ignores_sigterm:
                     served.stop()
                     nursery.cancel_scope.cancel()
 
