@@ -1,0 +1,53 @@
+"""``llmgw server``: run the gateway."""
+
+import os
+import ssl
+import sys
+from pathlib import Path
+
+import click
+import trio
+from attrs import evolve
+
+
+@click.command("server")
+@click.option("--config", "-c", "file", type=click.Path(dir_okay=False, path_type=Path), envvar="LLMGW_CONFIG",
+              help="The config file; without one: defaults and LLMGW_… variables.")  # fmt: skip
+@click.option("--data-dir", type=click.Path(file_okay=False), help="Where the store and its lock lie.")
+@click.option("--no-auth", is_flag=True, help="Serve without keys: for trials, on loopback only.")
+def command(file: Path | None, data_dir: str | None, no_auth: bool) -> None:
+    """Run the gateway until SIGTERM or ^C; SIGHUP reads the config file again.
+
+    Exit codes: 0 stopped as asked, 1 failed, 2 bad config, 3 another one runs on this data directory.
+    """
+    from llmgw.config import ConfigError, load
+    from llmgw.daemon import Daemon
+    from llmgw.store.errors import DataLocked, StoreTooNew, StoreUnavailable
+    from llmgw.store.place import place
+
+    environ = dict(os.environ)
+    if no_auth:
+        environ["LLMGW_SERVER__NO_AUTH"] = "true"
+    try:
+        config = load(file, environ)
+    except ConfigError as error:
+        for problem in error.problems:
+            click.echo(str(problem), err=True)
+        sys.exit(2)
+    if data_dir:
+        config = evolve(config, store=evolve(config.store, data_dir=data_dir))
+    daemon = Daemon(config, place(config.store, environ), environ, file, say=lambda line: click.echo(line, err=True))
+    try:
+        trio.run(daemon.run)
+    except* DataLocked as group:
+        _fail(3, group)
+    except* (OSError, ssl.SSLError, StoreUnavailable, StoreTooNew) as group:
+        _fail(1, group)
+
+
+def _fail(code: int, group: BaseExceptionGroup[BaseException]) -> None:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    click.echo(f"llmgw: {error}", err=True)
+    sys.exit(code)

@@ -1,0 +1,251 @@
+"""The nursery tree: what starts, and in which order it stops. Wiring and nothing else.
+
+store ⊃ services (watcher, alarms, log, keys, probes, flushing, admin) ⊃ requests ⊃ doors and signals.
+Indentation is the shutdown order: the balancer's pause, the doors close, requests get their grace, services
+end, the store closes; behind it all stands a hard exit, for a task that still runs.
+"""
+
+import gc
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import trio
+from attrs import define, evolve, field
+
+from llmgw.admin.app import make_app
+from llmgw.admin.serve import admin_socket, serve_admin
+from llmgw.admin.services import Applied
+from llmgw.config import Config, ConfigError
+from llmgw.config import reload as reread
+from llmgw.control.keys import Keys
+from llmgw.control.tokens import Tokens
+from llmgw.core.fleet import differences
+from llmgw.core.identity import Operator
+from llmgw.daemon.operating import app_settings, services_of
+from llmgw.daemon.parts import Parts, account, server_context
+from llmgw.engines.client import retire_idle
+from llmgw.engines.live import LiveEndpoint
+from llmgw.engines.probe import probe
+from llmgw.store.accounts import save
+from llmgw.store.errors import StoreUnavailable
+from llmgw.store.place import Place
+from llmgw.store.sqlite import SqliteStore, opened
+from llmgw.store.usage import UsageWriter
+from llmgw.tasks.keep_running import keep_running
+from llmgw.tasks.sockets import SocketListener, Watcher, listen
+from llmgw.telemetry.log import LogSink, make_log
+
+HARD_EXIT_AFTER_S = 10.0  # beyond every grace
+ACCOUNTS_EVERY_S = 10.0
+LAG_EVERY_S = 0.25
+
+
+@define(eq=False)
+class Daemon:
+    """One run of the process. ``started`` is set once the doors are open; ``stop`` asks it to end."""
+
+    config: Config
+    place: Place
+    env: Mapping[str, str]
+    config_file: Path | None = None
+    say: Callable[[str], None] = print
+    pause_for_balancer: bool = True
+    may_exit_hard: bool = True  # off in tests, which share their process
+    started: trio.Event = field(factory=trio.Event, init=False)
+    stop: trio.Event = field(factory=trio.Event, init=False)
+    client_address: str = field(default="", init=False)
+    admin_address: str = field(default="", init=False)
+    parts: Parts = field(init=False)
+    _probes: trio.Nursery = field(init=False)
+
+    async def run(self, signals: bool = True) -> None:
+        """Serve until told to stop. Raises OSError (an address in use), DataLocked, StoreUnavailable, …"""
+        with ExitStack() as at_end:
+            watcher = at_end.enter_context(Watcher())
+            sink = LogSink(self.config.log)
+            at_end.callback(sink.flush)
+            async with opened(self.place) as store:
+                await self._tree(store, watcher, sink, signals)
+
+    async def _tree(self, store: SqliteStore, watcher: Watcher, sink: LogSink, signals: bool) -> None:
+        config = self.config
+        keys, tokens = await Keys.load(store), await Tokens.load(store)
+        usage = UsageWriter(store, config.store)
+        parts = self.parts = Parts(config, keys, tokens, usage, make_log(sink), sink, watcher)
+        listeners = [await listen(watcher, config.listen.listen, config.door.write_stall)]
+        admin = admin_socket(config.admin.listen)
+        self._say_where(listeners[0], admin, await tokens.first_start(self.place.admin_token))
+        store.advertise(f"{'https' if config.admin.tls_cert else 'http'}://{self.admin_address}")
+        async with trio.open_nursery() as services:
+            self._services(services, store, admin)
+            async with trio.open_nursery() as requests:
+                async with trio.open_nursery() as doors:
+                    if signals:
+                        await doors.start(self._obey_signals)
+                    doors.start_soon(parts.door.serve, listeners, requests)
+                    freeze_garbage()
+                    self.started.set()
+                    await self.stop.wait()
+                    await self._leave_the_balancer()
+                    doors.cancel_scope.cancel(reason="shutting down")
+                parts.door.drain()
+                requests.cancel_scope.deadline = trio.current_time() + parts.config.door.shutdown_grace
+            if parts.gate.running:
+                parts.log.warning("requests were cut off at the end of their grace", count=len(parts.gate.running))
+            parts.door.close_all()
+            await self._flush_accounts(store, everything=True)
+            services.cancel_scope.cancel(reason="requests have ended")
+
+    def _services(self, services: trio.Nursery, store: SqliteStore, admin: socket.socket) -> None:
+        """Each kept running; one that fails takes no other with it."""
+        parts = self.parts
+
+        def keep(name: str, service: Callable[[], Awaitable[object]]) -> None:
+            services.start_soon(keep_running, service, partial(parts.service_ended, name), name=name)
+
+        keep("watcher", parts.watcher.run)
+        keep("alarms", parts.alarms.run)
+        keep("log", parts.sink.run)
+        keep("keys", parts.keys.follow)
+        keep("tokens", parts.tokens.follow)
+        keep("usage", parts.usage.run)
+        keep("accounts", partial(self._keep_accounts, store))
+        keep("idle engine connections", partial(retire_idle, parts.live.clients))
+        keep("loop lag", self._loop_lag)
+        self._probes = services
+        self.apply(parts.config)
+        keep("admin", partial(self._admin, store, admin))
+
+    def apply(self, config: Config) -> None:
+        for live in self.parts.apply(config):
+            self._probes.start_soon(self._probe, live, name=f"probe {live.id}")
+
+    async def _probe(self, live: LiveEndpoint) -> None:
+        parts = self.parts
+        watch = partial(probe, live, lambda: parts.config.probe, parts.gate.draw, self._health_changed)
+        while not live.leaving:
+            try:
+                await watch()
+                return
+            except* Exception as errors:
+                parts.service_ended(f"probe {live.id}", errors)
+            await trio.sleep(1)
+
+    def _health_changed(self, live: LiveEndpoint) -> None:
+        self.parts.log.info(
+            "endpoint health", endpoint=live.id, model=live.endpoint.model, healthy=live.healthy, why=live.health_why
+        )
+
+    async def _admin(self, store: SqliteStore, sock: socket.socket) -> None:
+        settings = self.config.admin
+        app = make_app(services_of(self.parts, store, self.reload_text), app_settings(settings, sock.getsockname()[0]))
+        await serve_admin(app, sock.dup(), server_context(settings.tls_cert, settings.tls_key))
+
+    # -- reloading ----------------------------------------------------------------------------------
+
+    async def reload_file(self) -> None:
+        """SIGHUP: read the file again; a bad one keeps the old."""
+        if self.config_file is None:
+            self.parts.log.warning("nothing to reload: started without a config file")
+            return
+        try:
+            text = await trio.to_thread.run_sync(partial(self.config_file.read_text, encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            self.parts.log.error("reload failed, the config before stays", error=str(error))
+            return
+        applied = await self.reload_text(text, None)
+        if applied.problems:
+            self.parts.log.error("reload refused, the config before stays", problems=list(applied.problems))
+
+    async def reload_text(self, text: str, by: Operator | None) -> Applied:
+        """Models and limits from this text; what needs a restart is said, and waits for one."""
+        parts = self.parts
+        try:
+            reloaded = reread(parts.config, self.config_file, self.env, text)
+        except ConfigError as error:
+            return Applied(problems=tuple(str(problem) for problem in error.problems))
+        before = parts.live.fleet
+        fleet = evolve(reloaded.config.fleet, revision=before.revision + 1)
+        changes = (*differences(before, fleet), *(f"{key}: needs a restart" for key in reloaded.needs_restart))
+        self.apply(evolve(reloaded.config, fleet=fleet))
+        who = by.name if by else "SIGHUP"
+        parts.log.info("config applied", by=who, revision=fleet.revision, changes=list(changes))
+        return Applied(fleet.revision, changes)
+
+    # -- ending -------------------------------------------------------------------------------------
+
+    async def _obey_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as arriving:
+            task_status.started()
+            async for number in arriving:
+                if number == signal.SIGHUP:
+                    await self.reload_file()
+                elif self.stop.is_set():
+                    os._exit(1)  # asked twice: at once
+                else:
+                    self.stop.set()
+
+    async def _leave_the_balancer(self) -> None:
+        """/ready says 503 for a while before the door closes, so that a load balancer sends elsewhere."""
+        door = self.parts.config.door
+        self.parts.draining = True
+        self.parts.log.info("stopping", pause_s=door.balancer_pause, grace_s=door.shutdown_grace)
+        self._hard_exit(door.balancer_pause + door.shutdown_grace + HARD_EXIT_AFTER_S)
+        if self.pause_for_balancer:
+            await trio.sleep(door.balancer_pause)
+
+    def _hard_exit(self, after_s: float) -> None:
+        """A thread, because what it ends may be holding the loop."""
+        if self.may_exit_hard:
+            timer = threading.Timer(after_s, os._exit, (1,))
+            timer.daemon = True
+            timer.start()
+
+    # -- flushing and watching ----------------------------------------------------------------------
+
+    async def _keep_accounts(self, store: SqliteStore) -> None:
+        while True:
+            await trio.sleep(ACCOUNTS_EVERY_S)
+            await self._flush_accounts(store)
+
+    async def _flush_accounts(self, store: SqliteStore, everything: bool = False) -> None:
+        aggregates = self.parts.aggregates
+        closed = aggregates.take_all() if everything else aggregates.take_closed(time.time())
+        groups = [account(group) for group in closed]
+        if groups:
+            try:
+                await store.write(lambda db: save(db, groups))
+            except StoreUnavailable as error:
+                self.parts.log.error("accounts of five minutes were not stored", error=str(error), groups=len(groups))
+
+    async def _loop_lag(self) -> None:
+        while True:
+            wanted = trio.current_time() + LAG_EVERY_S
+            await trio.sleep_until(wanted)
+            self.parts.metrics.loop_lag.observe(max(0.0, trio.current_time() - wanted))
+
+    def _say_where(self, client: SocketListener, admin: socket.socket, token: Path | None) -> None:
+        host, port = admin.getsockname()[:2]
+        self.client_address = client.address
+        self.admin_address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        listen, settings = self.config.listen, self.config.admin
+        self.say(f"clients: {'https' if listen.tls_cert else 'http'}://{self.client_address}/v1")
+        self.say(f"admin:   {'https' if settings.tls_cert else 'http'}://{self.admin_address}")
+        if token is not None:
+            self.say(f"a first admin token was written to {token}")
+        for warning in self.config.warnings:
+            self.say(f"warning: {warning}")
+
+
+def freeze_garbage() -> None:
+    """What was made until now lives as long as the process; collections were half of p99 (measured)."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)

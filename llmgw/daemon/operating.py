@@ -1,0 +1,95 @@
+"""What the admin listener may ask of the process, as plain callables over its parts."""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import trio
+
+from llmgw import __version__
+from llmgw.admin.services import AdminServices, Applied, AppSettings
+from llmgw.config import describe
+from llmgw.config.settings import AdminSettings
+from llmgw.core.explain import Explanation
+from llmgw.core.identity import Operator
+from llmgw.daemon.parts import Parts
+from llmgw.engines.views import endpoint_json, model_json
+from llmgw.gateway import views
+from llmgw.store.sqlite import SqliteStore
+
+
+def app_settings(admin: AdminSettings, host: str) -> AppSettings:
+    return AppSettings(
+        host,
+        frozenset(admin.allowed_hosts),
+        frozenset(admin.allowed_origins),
+        admin.metrics_token,
+        admin.profile_seconds_max,
+    )
+
+
+def services_of(
+    parts: Parts, store: SqliteStore, apply: Callable[[str, Operator], Awaitable[Applied]]
+) -> AdminServices:
+    live = parts.live
+
+    def request(id: str) -> dict[str, Any] | None:
+        record = parts.records.get(id)
+        return None if record is None else views.as_json(record)
+
+    def explain(id: str) -> Explanation | None:
+        record = parts.records.get(id)
+        return None if record is None else views.explain(record)
+
+    def requests(wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return views.listed(parts.records, **wanted)
+
+    def models() -> list[dict[str, Any]]:
+        now = trio.current_time()
+        return [model_json(live, name, now) for name in live.fleet.models]
+
+    def endpoints() -> list[dict[str, Any]]:
+        now = trio.current_time()
+        return [endpoint_json(one, now) for one in live]
+
+    return AdminServices(
+        keys=parts.keys,
+        tokens=parts.tokens,
+        store=store,
+        metrics_text=parts.metrics.render,
+        ready=parts.ready,
+        model_names=lambda: frozenset(live.fleet.names),
+        models=models,
+        endpoints=endpoints,
+        requests=requests,
+        request=request,
+        explain_request=explain,
+        status=lambda: status(parts, store),
+        config=lambda: describe(parts.config),
+        apply=apply,
+        now=time.time,
+    )
+
+
+def status(parts: Parts, store: SqliteStore) -> dict[str, Any]:
+    now, live = trio.current_time(), parts.live
+    why = parts.ready(None)
+    return {
+        "version": __version__,
+        "cluster_id": store.cluster_id,
+        "epoch": store.epoch,
+        "uptime_s": round(time.time() - parts.started_at, 1),
+        "ready": why is None,
+        "not_ready_because": why or "",
+        "revision": live.fleet.revision,
+        "models": len(live.fleet.models),
+        "endpoints": len(live.fleet.endpoints),
+        "usable_endpoints": sum(one.usable(now) for one in live),
+        "in_flight": parts.metrics.in_flight,
+        "client_connections": len(parts.door.connections),
+        "keys": len(parts.keys.ring.by_digest),
+        "requests_remembered": len(parts.records),
+        "usage_rows_waiting": parts.usage.waiting,
+        "usage_rows_dropped": parts.usage.dropped,
+        "log_lines_dropped": parts.sink.dropped,
+    }

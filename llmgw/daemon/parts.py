@@ -1,0 +1,176 @@
+"""What hangs on the tree: the parts of one process, made from a config and an open store."""
+
+import os
+import random
+import ssl
+import time
+from functools import partial
+from typing import Any
+
+import trio
+from attrs import define, field
+
+from llmgw import __version__
+from llmgw.config import Config
+from llmgw.control.keys import Keys
+from llmgw.control.tokens import Tokens
+from llmgw.core.fleet import Endpoint
+from llmgw.core.identity import Band, KeyRecord
+from llmgw.core.outcome import Refusal
+from llmgw.core.retry import RetryBudget
+from llmgw.engines.client import EngineClient
+from llmgw.engines.live import LiveFleet
+from llmgw.engines.views import endpoint_metrics
+from llmgw.gateway.aggregate import Aggregate, Aggregates
+from llmgw.gateway.desk import FrontDesk
+from llmgw.gateway.door import Door, request_ids
+from llmgw.gateway.gate import Gate
+from llmgw.gateway.record import Records
+from llmgw.gateway.request import Road
+from llmgw.gateway.settle import Settle
+from llmgw.gateway.views import as_json
+from llmgw.store.accounts import Account
+from llmgw.store.usage import UsageWriter
+from llmgw.tasks.alarms import Alarms
+from llmgw.tasks.dialing import connect
+from llmgw.tasks.sockets import Watcher
+from llmgw.tasks.streams import Stream
+from llmgw.telemetry.log import LogSink
+from llmgw.telemetry.metrics import Metrics
+
+ANONYMOUS = KeyRecord("none", b"", "no key", "anonymous", Band.GOLD)
+
+
+@define(eq=False)
+class Parts:
+    """One process. ``config`` changes with a reload; everything else stays."""
+
+    config: Config
+    keys: Keys
+    tokens: Tokens
+    usage: UsageWriter
+    log: Any
+    sink: LogSink
+    watcher: Watcher
+    alarms: Alarms = field(factory=Alarms)
+    started_at: float = field(factory=time.time)
+    draining: bool = False  # /ready says no: the process is on its way out
+    live: LiveFleet = field(init=False)
+    metrics: Metrics = field(init=False)
+    records: Records = field(init=False)
+    aggregates: Aggregates = field(init=False)
+    gate: Gate = field(init=False)
+    door: Door = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        config = self.config
+        self.live = LiveFleet(self._client, config.breaker, config.weights.prefix_entries_max)
+        self.metrics = Metrics(__version__, partial(endpoint_metrics, self.live), self._gauges)
+        self.records = Records(config.records.requests_max)
+        self.aggregates = Aggregates(config.records.accounts_max)
+        desk = FrontDesk(lambda: self.live.fleet, self.ready, int(self.started_at))
+        settle = Settle(
+            self.records,
+            self.aggregates,
+            self.usage.record,
+            self.metrics,
+            self.log if config.log.requests else None,
+        )
+        self.gate = Gate(
+            live=self.live,
+            fleet=lambda: self.live.fleet,
+            ring=lambda: self.keys.ring,
+            desk=desk,
+            settle=settle,
+            metrics=self.metrics,
+            limits=config.relay,
+            weights=config.weights,
+            retry_budget=RetryBudget(config.relay.retry_budget, config.relay.retry_budget_min),
+            wall=time.time,
+            draw=random.random,
+            log=self.log,
+            anonymous=ANONYMOUS if config.listen.no_auth else None,
+        )
+        self.door = Door(
+            Road(self.gate).serve,
+            self.alarms,
+            config.door,
+            request_ids(os.urandom(6)),
+            tls=server_context(config.listen.tls_cert, config.listen.tls_key),
+            cors_origins=frozenset(config.listen.cors_origins),
+            report=self.report,
+            refused=self._door_refused,
+        )
+
+    def ready(self, model: str | None) -> str | None:
+        """Why this process has nowhere to send a request; None: it has."""
+        return "shutting down" if self.draining else self.live.ready(model, trio.current_time())
+
+    def report(self, what: str, request_id: str, error: BaseException | None) -> None:
+        self.log.error(what, request_id=request_id, error=repr(error), exc_info=error)
+
+    def service_ended(self, name: str, errors: BaseException | None) -> None:
+        self.log.error("service stopped and starts again", service=name, error=repr(errors), exc_info=errors)
+
+    def apply(self, config: Config) -> list[Any]:
+        """A reload: models and limits from now on; the endpoints that are new."""
+        self.config = config
+        self.door.limits_changed(config.door)
+        self.gate.limits, self.gate.weights = config.relay, config.weights
+        budget = self.gate.retry_budget
+        budget.share, budget.least = config.relay.retry_budget, config.relay.retry_budget_min
+        return self.live.apply(config.fleet, trio.current_time())
+
+    def _client(self, endpoint: Endpoint) -> EngineClient:
+        return EngineClient(endpoint, self._connect, self.config.engines)
+
+    async def _connect(self, host: str, port: int, tls: object | None = None) -> Stream:
+        assert tls is None or isinstance(tls, ssl.SSLContext)
+        return await connect(self.watcher, host, port, tls)
+
+    def _door_refused(self, refusal: Refusal, request_id: str, peer: str) -> None:
+        self.gate.refused(refusal, request_id, peer)
+
+    def _gauges(self) -> dict[str, tuple[str, float]]:
+        door = self.door
+        return {
+            "client_connections": ("open client connections", len(door.connections)),
+            "client_connections_refused_total": ("turned away for want of room", door.turned_away),
+            "accept_failures_total": ("accepts that failed for want of descriptors or memory", door.accept_failures),
+            "bodies_held_bytes": ("request bodies in memory", door.bodies.held),
+            "log_lines_dropped_total": ("log lines that found the queue full", self.sink.dropped),
+            "usage_rows_dropped_total": ("usage rows that found the queue full", self.usage.dropped),
+            "usage_rows_waiting": ("usage rows not yet on disk", self.usage.waiting),
+            "keys_stale": ("1 while the store can't be read", float(self.keys.stale)),
+            "config_revision": ("of the fleet in use", self.live.fleet.revision),
+            "ready": ("1 if some endpoint is usable", float(self.ready(None) is None)),
+        }
+
+
+def server_context(cert: str, key: str) -> ssl.SSLContext | None:
+    """TLS 1.2 and up, HTTP/1.1 only; None without a certificate. Raises OSError, ssl.SSLError."""
+    if not cert:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    context.load_cert_chain(cert, key or None)
+    return context
+
+
+def account(group: Aggregate) -> Account:
+    """Five minutes of one pool, band and tenant, as the store keeps them."""
+    counts = {
+        "requests": group.requests,
+        "outcomes": dict(group.outcomes),
+        "prompt_tokens": group.prompt_tokens,
+        "completion_tokens": group.completion_tokens,
+        "total_s": round(group.total_s, 3),
+        "wait_s": round(group.wait_s, 3),
+        "ttft_s": round(group.ttft_s, 3),
+        "streams": group.streams,
+        "retried": group.retried,
+        "slowest_s": group.slowest_s,
+    }
+    kept = [as_json(record) for _, _, record in sorted(group.kept, reverse=True)]
+    return Account(group.start, group.model, group.band, group.tenant, counts, kept)
