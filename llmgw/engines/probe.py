@@ -4,23 +4,26 @@ A failed scrape never makes an endpoint unhealthy, and a stale sample is no samp
 """
 
 from collections.abc import Callable
-from functools import partial
 
 import trio
 from attrs import define, evolve
 
 from llmgw.core.fleet import Engine
+from llmgw.core.saturation import Sample
 from llmgw.engines.client import BrokeOff, DialTimeout, NotHttp, Unreachable
 from llmgw.engines.limits import ProbeLimits
 from llmgw.engines.live import LiveEndpoint
 from llmgw.tasks.streams import Interrupted
-from llmgw.wire.answers import failure_text
 from llmgw.wire.engine_errors import read_error
 from llmgw.wire.engine_metrics import has_metrics, read_metrics
 
 FAILURES = (Unreachable, BrokeOff, NotHttp, DialTimeout, Interrupted)
 STALE_AFTER = 4  # periods without a good scrape
+# It has no metrics for us, now or later: no key for them, not served, switched off (llama.cpp without --metrics).
+_REFUSED = frozenset({401, 403, 404, 405, 501})
 _JITTER = 0.1
+_FIRST_PAUSE = 0.1  # until something is known; a gateway that starts should not say ready for dead engines
+_WORDS_MAX = 200
 
 
 class ProbeFailed(Exception):
@@ -33,8 +36,9 @@ class Probing:
     limits: Callable[[], ProbeLimits]
     draw: Callable[[], float]
     on_change: Callable[[LiveEndpoint], None]
-    failed: int = 0
+    failed: int = 0  # health checks in a row
     good: int = 0
+    process_start: float | None = None  # outlives the sample: a restart takes longer than a sample stays fresh
 
     async def fetch(self, path: str) -> tuple[int, bytes]:
         """Status and body within the deadline. Raises ProbeFailed."""
@@ -43,7 +47,7 @@ class Probing:
             try:
                 return await self.live.client.fetch(path, limits.answer_max)
             except FAILURES as error:
-                raise ProbeFailed(str(error)) from error
+                raise ProbeFailed(str(error) or type(error).__name__) from error
         raise ProbeFailed(f"no answer within {limits.timeout:g} s")
 
     async def pause(self, seconds: float) -> None:
@@ -54,51 +58,64 @@ class Probing:
         while not self.live.leaving:
             try:
                 status, body = await self.fetch("/health")
-                self._judged(200 <= status < 300, _said(status, body))
-            except ProbeFailed as why:
-                self._judged(False, str(why))
-            await self.pause(self.limits().health)
+                ok, why = 200 <= status < 300, _said(status, body)
+            except ProbeFailed as error:
+                ok, why = False, str(error)
+            if self.live.leaving:
+                return
+            self._judged(ok, why)
+            period = self.limits().health
+            await self.pause(period if self.live.healthy is not None else min(period, _FIRST_PAUSE))
 
     async def metrics(self) -> None:
         while not self.live.leaving:
-            began = trio.current_time()
-            ours = self.live.in_flight
+            began, ours = trio.current_time(), self.live.in_flight
             try:
                 status, body = await self.fetch("/metrics")
                 self._sampled(status, body, began, ours)
             except (ProbeFailed, ValueError) as why:
                 self.live.sample_why = str(why)
-            self._forget_stale(trio.current_time())
             await self.pause(self.limits().metrics)
+
+    async def forget_stale(self) -> None:
+        """On its own, since a scrape that hangs would keep the old sample alive."""
+        live = self.live
+        while not live.leaving:
+            now, life = trio.current_time(), STALE_AFTER * self.limits().metrics
+            if live.sample is not None and now >= live.sample.at + life:  # as the sleep below reckons it
+                why = live.sample_why or "the scrape under way does not end"
+                live.sample, live.sample_why = None, f"the last sample is older than {life:g} s: {why}"
+            await trio.sleep_until((live.sample.at if live.sample is not None else now) + life)
 
     def _judged(self, ok: bool, why: str) -> None:
         live, limits = self.live, self.limits()
         self.good, self.failed = (self.good + 1, 0) if ok else (0, self.failed + 1)
-        live.health_at = trio.current_time()
         before = live.healthy
         if ok and (before is not False or self.good >= limits.successes):
             live.healthy = True
-        elif not ok and (self.failed >= limits.failures or before is None):
+        elif not ok and self.failed >= limits.failures:
             live.healthy = False
-        live.health_why = why
+        live.health_at, live.health_why = trio.current_time(), why
         if live.healthy is not before:
             self.on_change(live)
 
     def _sampled(self, status: int, body: bytes, at: float, ours: int) -> None:
         live = self.live
         if status != 200:
-            live.sample_why = f"/metrics answered {status}"
+            live.sample_why = f"/metrics {_answered(status, body)}"
+            if status in _REFUSED:
+                live.sample = None
             return
         sample = evolve(read_metrics(live.endpoint.engine, body, at), ours=ours)
-        before = live.sample
-        if before and before.process_start and sample.process_start != before.process_start:
-            live.breaker.good()  # another process: what its predecessor did is not its fault
-        live.sample, live.sample_why = sample, ""
+        self._same_process(sample.process_start)
+        live.sample, live.sample_why = sample, _unsaid(sample)
 
-    def _forget_stale(self, now: float) -> None:
-        sample = self.live.sample
-        if sample is not None and now - sample.at > STALE_AFTER * self.limits().metrics + self.limits().timeout:
-            self.live.sample = None
+    def _same_process(self, start: float | None) -> None:
+        if start is None:
+            return
+        if self.process_start is not None and start != self.process_start:
+            self.live.breaker.good()  # what its predecessor did is not its fault
+        self.process_start = start
 
 
 async def probe(
@@ -109,17 +126,25 @@ async def probe(
 ) -> None:
     """Watch one endpoint until it leaves. A hosted API has neither health route nor metrics: requests tell."""
     if live.endpoint.engine is Engine.OPENAI:
-        live.health_why = "a hosted API: its answers tell"
+        live.health_why = live.sample_why = "a hosted API: its answers tell"
         return
     probing = Probing(live, limits, draw, on_change)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(probing.health)
         if has_metrics(live.endpoint.engine):
-            nursery.start_soon(partial(probing.metrics))
+            nursery.start_soon(probing.metrics)
+            nursery.start_soon(probing.forget_stale)
 
 
 def _said(status: int, body: bytes) -> str:
-    if 200 <= status < 300:
-        return "answers"
-    words = failure_text(read_error(body).message)
-    return f"/health answered {status}" + (f": {words}" if words else "")
+    return "answers" if 200 <= status < 300 else f"/health {_answered(status, body)}"
+
+
+def _answered(status: int, body: bytes) -> str:
+    words = read_error(body).message[:_WORDS_MAX]
+    return f"answered {status}: {words}" if words else f"answered {status}"
+
+
+def _unsaid(sample: Sample) -> str:
+    nothing = sample.running is None and sample.waiting is None and sample.kv is None
+    return "/metrics answers, but says nothing of the load" if nothing else ""

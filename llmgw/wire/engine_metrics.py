@@ -4,8 +4,8 @@ Names: vLLM ``vllm/v1/metrics/loggers.py``, SGLang ``sglang/srt/metrics/collecto
 ``tools/server/server-context.cpp``. The format is Prometheus' text format 0.0.4.
 """
 
+import math
 import re
-from collections.abc import Iterable
 
 from attrs import define, field
 
@@ -13,6 +13,8 @@ from llmgw.core.fleet import Engine
 from llmgw.core.saturation import Sample
 
 _LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
+_ESCAPE = re.compile(r"\\(.)")
+_LARGEST = 1e15  # a timestamp in milliseconds is 1e12
 # Metric name -> what it means here; several names may mean the same (old and new).
 _VLLM = {
     "vllm:num_requests_running": "running",
@@ -32,7 +34,7 @@ _SGLANG = {
 _LLAMACPP = {
     "llamacpp:requests_processing": "running",
     "llamacpp:requests_deferred": "waiting",
-    "llamacpp:kv_cache_usage_ratio": "kv",
+    "llamacpp:kv_cache_usage_ratio": "kv",  # gone from newer builds
 }
 _NAMES: dict[Engine, dict[str, str]] = {
     Engine.VLLM: _VLLM,
@@ -41,27 +43,21 @@ _NAMES: dict[Engine, dict[str, str]] = {
     Engine.LLAMACPP: _LLAMACPP,
     Engine.OPENAI: {},
 }
-_PREFIXES = {
-    Engine.VLLM: ("vllm:num_req", "vllm:kv_c", "vllm:gpu_c", "vllm:lora", "process_start"),
-    Engine.SIM: ("vllm:num_req", "vllm:kv_c", "vllm:gpu_c", "vllm:lora", "process_start"),
-    Engine.SGLANG: ("sglang:num_", "sglang:token_u", "process_start"),
-    Engine.LLAMACPP: ("llamacpp:requests_", "llamacpp:kv_"),
-}
 
 
 @define
 class _Seen:
-    """Over all data-parallel ranks: queues are summed, KV is the worst, the newest LoRA series wins."""
+    """Over all series: queues by data-parallel rank, the worst KV, the newest LoRA series."""
 
-    running: float | None = None
-    waiting: float | None = None
-    capacity: float | None = None
-    kv: float | None = None
-    kv_old: float | None = None
+    queues: dict[str, dict[str, float]] = field(factory=dict)
+    worst: dict[str, float] = field(factory=dict)
     lora_at: float = -1.0
-    adapters: frozenset[str] = field(default=frozenset())
+    adapters: frozenset[str] = frozenset()
     adapters_max: int | None = None
-    start: float | None = None
+
+    def queue(self, meaning: str) -> int | None:
+        ranks = self.queues.get(meaning)
+        return None if ranks is None else int(sum(ranks.values()))
 
 
 def has_metrics(engine: Engine) -> bool:
@@ -70,72 +66,98 @@ def has_metrics(engine: Engine) -> bool:
 
 def read_metrics(engine: Engine, text: bytes, at: float) -> Sample:
     """A sample; what the text does not say is None. Raises ValueError with a sentence when it can't be read."""
-    seen = _Seen()
-    names, prefixes = _NAMES[engine], _PREFIXES.get(engine, ())
+    seen, names = _Seen(), _NAMES[engine]
+    wanted = tuple(names)
     try:
-        for line in _lines(text, prefixes):
-            _take(seen, names, line)
-    except (ValueError, IndexError) as error:
-        raise ValueError(f"the metrics text can't be read: {error}") from None
+        lines = text.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the metrics are not UTF-8 at byte {error.start}") from None
+    for line in lines:
+        if line.startswith(wanted):
+            _take(seen, engine, names, line)
     return Sample(
         at=at,
-        running=_whole(seen.running),
-        waiting=_whole(seen.waiting),
-        waiting_capacity=_whole(seen.capacity),
-        kv=seen.kv if seen.kv is not None else seen.kv_old,
+        running=seen.queue("running"),
+        waiting=seen.queue("waiting"),
+        waiting_capacity=seen.queue("capacity"),
+        kv=seen.worst.get("kv", seen.worst.get("kv_old")),
         loaded_adapters=seen.adapters,
         adapters_max=seen.adapters_max,
-        process_start=seen.start,
+        process_start=seen.worst.get("start"),
     )
 
 
-def _lines(text: bytes, prefixes: tuple[str, ...]) -> Iterable[str]:
-    return (line for line in text.decode("utf-8").splitlines() if line.startswith(prefixes)) if prefixes else ()
-
-
-def _take(seen: _Seen, names: dict[str, str], line: str) -> None:
-    name, labels, value = _parsed(line)
+def _take(seen: _Seen, engine: Engine, names: dict[str, str], line: str) -> None:
+    name, labels, text = _parted(line)
     meaning = names.get(name)
-    if meaning is None:
+    if meaning is None:  # a longer name with a wanted one in front
+        return
+    value = _number(text, line)
+    if math.isnan(value):  # legal, and says nothing
         return
     match meaning:
         case "running" | "waiting":
-            setattr(seen, meaning, (getattr(seen, meaning) or 0.0) + value)
-        case "by_reason" if dict(_LABEL.findall(labels)).get("reason") == "capacity":
-            seen.capacity = (seen.capacity or 0.0) + value
-        case "kv" | "kv_old":
-            before = getattr(seen, meaning)
-            setattr(seen, meaning, value if before is None else max(before, value))
-        case "lora" if value > seen.lora_at:
-            _lora(seen, dict(_LABEL.findall(labels)), value)
-        case "start":
-            seen.start = value if seen.start is None else max(seen.start, value)
+            _count(seen, meaning, engine, labels, value)
+        case "by_reason":
+            if _read(labels).get("reason") == "capacity":
+                _count(seen, "capacity", engine, labels, value)
+        case "lora":
+            _lora(seen, labels, value)
+        case _:
+            seen.worst[meaning] = max(value, seen.worst.get(meaning, value))
 
 
-def _lora(seen: _Seen, labels: dict[str, str], at: float) -> None:
-    """Its value is the time at which its labels were true."""
-    listed = labels.get("running_lora_adapters", "") + "," + labels.get("waiting_lora_adapters", "")
+def _count(seen: _Seen, meaning: str, engine: Engine, labels: str, value: float) -> None:
+    """Each rank once: SGLang repeats a rank's queue for its tensor-parallel parts, and splits it by priority
+    beside the total, whose priority is empty."""
+    rank = labels
+    if engine is Engine.SGLANG:
+        found = _read(labels)
+        if found.get("priority"):
+            return
+        rank = found.get("dp_rank", "")
+    ranks = seen.queues.setdefault(meaning, {})
+    ranks[rank] = max(value, ranks.get(rank, value))
+
+
+def _lora(seen: _Seen, labels: str, at: float) -> None:
+    """Its value is the time at which its labels were true. A waiting adapter is about to be loaded."""
+    if at <= seen.lora_at:
+        return
+    found = _read(labels)
+    listed = [*found.get("running_lora_adapters", "").split(","), *found.get("waiting_lora_adapters", "").split(",")]
+    most = found.get("max_lora", "")
     seen.lora_at = at
-    seen.adapters = frozenset(name.strip() for name in listed.split(",") if name.strip())
-    most = labels.get("max_lora", "")
-    seen.adapters_max = int(most) if most.isdigit() else None
+    seen.adapters = frozenset(name.strip() for name in listed if name.strip())
+    seen.adapters_max = int(most) if most.isdecimal() else None
 
 
-def _parsed(line: str) -> tuple[str, str, float]:
-    """Name, labels, value; a timestamp behind the value is ignored."""
-    if "{" in line:
-        name, _, rest = line.partition("{")
-        labels, closed, rest = rest.rpartition("}")
-        if not closed:
-            raise ValueError(f"no closing brace in {line[:80]!r}")
-    else:
+def _parted(line: str) -> tuple[str, str, str]:
+    """Name, labels, and the value with whatever follows it."""
+    if "{" not in line:
         name, _, rest = line.partition(" ")
-        labels = ""
-    value = float(rest.split()[0])
-    if value != value:
-        raise ValueError(f"NaN in {line[:80]!r}")
-    return name, labels, value
+        return name, "", rest
+    name, _, rest = line.partition("{")
+    labels, closed, rest = rest.rpartition("}")
+    if not closed:
+        raise ValueError(f"the metrics have no closing brace in {line[:80]!r}")
+    return name, labels, rest
 
 
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
+def _number(text: str, line: str) -> float:
+    """A timestamp behind the value is ignored."""
+    try:
+        value = float(text.split()[0])
+    except (ValueError, IndexError):
+        raise ValueError(f"the metrics have no number in {line[-80:]!r}") from None
+    if not math.isnan(value) and not 0 <= value <= _LARGEST:
+        raise ValueError(f"the metrics have an impossible number in {line[-80:]!r}")
+    return value
+
+
+def _read(labels: str) -> dict[str, str]:
+    return {name: _ESCAPE.sub(_unescaped, value) for name, value in _LABEL.findall(labels)}
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    return "\n" if escape[1] == "n" else escape[1]
