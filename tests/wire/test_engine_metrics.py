@@ -119,7 +119,7 @@ def test_sglangs_tensor_parallel_parts_repeat_a_rank_and_are_counted_once() -> N
 
 
 def test_sglangs_queues_by_priority_are_in_the_total_already() -> None:
-    text = b'sglang:num_queue_reqs{priority=""} 5.0\nsglang:num_queue_reqs{priority="10"} 5.0\n'
+    text = b'sglang:num_queue_reqs{priority=""} 5.0\nsglang:num_queue_reqs{priority="10"} 9.0\n'
     assert read_metrics(Engine.SGLANG, text, 1.0).waiting == 5
 
 
