@@ -8,7 +8,7 @@ from attrs import frozen
 
 from llmgw.config.addresses import clash, is_loopback
 from llmgw.config.problems import Problems
-from llmgw.config.read import ENVIRONMENT, Read, settings_of
+from llmgw.config.read import ENVIRONMENT, Read, default_of, settings_of
 from llmgw.config.values import written
 from llmgw.core.settings import Unit
 from llmgw.store.errors import StoreUnavailable
@@ -48,7 +48,7 @@ class Checking:
     def value(self, key: str) -> Any:
         section, _, name = key.partition(".")
         given = self.read.values[section]
-        return given[name] if name in given else self._setting(key).default
+        return given[name] if name in given else default_of(self._setting(key))
 
     def text(self, key: str) -> str:
         """``relay.total = "30min"``, and where it comes from if that is not the file."""

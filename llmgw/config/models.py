@@ -65,7 +65,7 @@ def _endpoints(
     for place, table in _tables(model, f"{where}.", "endpoints", problems):
         values = read_table(table, _ENDPOINT, place, environ, problems)
         with problems.at(f"{place}.url"):
-            values["url"] = url_of(values.get("url", ""))
+            values["url"] = url_of(values.pop("url", ""))
         with problems.at(f"{place}.id"):
             values["id"] = _identity(values)
         with problems.at(f"{place}.ca"):

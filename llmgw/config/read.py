@@ -51,6 +51,11 @@ def settings_of(section: str) -> Iterator["attrs.Attribute[Any]"]:
         yield from attrs.fields(kind)
 
 
+def default_of(setting: "attrs.Attribute[Any]") -> Any:
+    default: Any = setting.default
+    return default.factory() if hasattr(default, "factory") else default
+
+
 def read_sections(tree: Mapping[str, Any], environ: Mapping[str, str], problems: Problems) -> Read:
     values: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
     for section, table in tree.items():

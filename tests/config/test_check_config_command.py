@@ -1,0 +1,66 @@
+"""``llmgw check-config`` as a person and as a script meet it."""
+
+import json
+
+from click.testing import CliRunner
+
+from llmgw.cli import main
+
+GOOD = '[[models]]\nname = "m"\n[[models.endpoints]]\nurl = "http://h:1"\napi_key = "sk-1"\n'
+
+
+def run(*arguments, **environ):
+    return CliRunner().invoke(main, ["check-config", *map(str, arguments)], env=environ)
+
+
+def test_a_good_file_is_fine(tmp_path):
+    file = tmp_path / "llmgw.toml"
+    file.write_text(GOOD)
+    file.chmod(0o600)
+
+    result = run(file)
+
+    assert (result.exit_code, result.output) == (0, f"{file}: fine, 1 model and 1 endpoint\n")
+
+
+def test_a_bad_file_is_2_and_a_line_a_problem(tmp_path):
+    file = tmp_path / "llmgw.toml"
+    file.write_text('[relay]\ntotl = 1\n"\\u001b[2J" = 1\n')
+
+    result = run(file)
+
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[0] == f"{file}:relay.totl: there is no such setting, did you mean 'total'?"
+    assert "\x1b" not in result.output
+
+
+def test_the_environment_counts(tmp_path):
+    file = tmp_path / "llmgw.toml"
+    file.write_text(GOOD)
+
+    result = run(file, LLMGW_RELAY__TOTAL="never")
+
+    assert result.exit_code == 2
+    assert "environment:LLMGW_RELAY__TOTAL: 'never' is no duration" in result.stderr
+
+
+def test_json_is_for_scripts_and_shows_no_secret(tmp_path):
+    file = tmp_path / "llmgw.toml"
+    file.write_text(GOOD)
+    file.chmod(0o644)
+
+    good = json.loads(run(file, "-o", "json").stdout)
+    bad = run(tmp_path / "missing", "-o", "json")
+
+    assert good["ok"] is True
+    assert good["warnings"][0]["key"] == "models[0].endpoints[0].api_key"
+    assert good["config"]["models"][0]["endpoints"][0]["api_key"] == "***"
+    assert bad.exit_code == 2
+    assert json.loads(bad.stdout)["problems"][0]["file"] == str(tmp_path / "missing")
+
+
+def test_without_a_file_it_says_what_to_do():
+    result = run()
+
+    assert result.exit_code == 2
+    assert "--example" in result.stderr
