@@ -8,7 +8,8 @@ _FINISHED = ("stop", "length", "abort", "error", "repetition")
 
 def metrics(engine: Engine, model: str, started_at: float, finished: dict[str, int]) -> bytes:
     """``started_at`` on the wall clock; ``finished``: requests by how they ended."""
-    labels = f'engine="0",model_name="{model}"'
+    escaped = model.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    labels = ['engine="0"', f'model_name="{escaped}"']
     lines = [
         "# HELP process_start_time_seconds Start time of the process since unix epoch in seconds.",
         "# TYPE process_start_time_seconds gauge",
@@ -43,6 +44,6 @@ def metrics(engine: Engine, model: str, started_at: float, finished: dict[str, i
     return ("\n".join(lines) + "\n").encode()
 
 
-def _labels(common: str, more: str) -> str:
+def _labels(common: list[str], more: str) -> str:
     """In the alphabetical order the client library has."""
-    return ",".join(sorted([*common.split(","), *([more] if more else [])]))
+    return ",".join(sorted([*common, *([more] if more else [])]))

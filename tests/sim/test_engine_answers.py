@@ -6,7 +6,10 @@ from base64 import b64decode
 from typing import Any
 
 import pytest
+import trio
 
+from llmgw.core.fleet import Engine
+from llmgw.wire.engine_metrics import read_metrics
 from sim.engine_model import EngineShape
 from sim.serving import EngineSpec
 from tests.sim.engine_talk import chat, engine
@@ -267,3 +270,15 @@ async def test_metrics_have_vllms_names(autojump_clock: Any):
     assert float(said[f"vllm:prefix_cache_hits_total{{{labels}}}"]) == 160.0
     assert said['vllm:request_success_total{engine="0",finished_reason="length",model_name="tiny"}'] == "2.0"
     assert said['vllm:num_requests_waiting_by_reason{engine="0",model_name="tiny",reason="capacity"}'] == "0.0"
+
+
+async def test_the_gateway_reads_its_metrics_whatever_its_model_is_called(autojump_clock: Any):
+    async with engine(EngineSpec(EngineShape(models=('a"b,c\\d',), slots=1))) as talk:
+        streams = [await talk.send("POST", "/v1/completions", {"prompt": "x", "max_tokens": 4000}) for _ in range(3)]
+        await trio.sleep(1)
+        sample = read_metrics(Engine.SIM, (await talk.ask("GET", "/metrics")).body, at=0.0)
+        for stream in streams:
+            stream.close()
+    assert (sample.running, sample.waiting, sample.waiting_capacity) == (1, 2, 2)
+    assert sample.kv == pytest.approx(4 / 4096)
+    assert sample.process_start is not None
