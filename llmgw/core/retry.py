@@ -48,6 +48,8 @@ _ILLNESS = frozenset(
         Outcome.IDLE_TIMEOUT,
     }
 )
+# The engine answered as it should; who was wrong was the client.
+_HEALTH = frozenset({Outcome.OK, Outcome.ENGINE_REFUSED, Outcome.NOT_SUPPORTED})
 WINDOW_S = 10.0
 
 
@@ -66,6 +68,11 @@ def fallback_reason(refusal: Refusal) -> FallbackOn | None:
 def is_illness(outcome: Outcome) -> bool:
     """Whether the breaker counts it."""
     return outcome in _ILLNESS
+
+
+def is_health(outcome: Outcome) -> bool:
+    """Whether it shows that the endpoint works. What is neither says nothing of it."""
+    return outcome in _HEALTH
 
 
 @define(eq=False)

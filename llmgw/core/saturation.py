@@ -38,6 +38,11 @@ class Sample:
     process_start: float | None = None  # another value: a new engine process
     ours: int = 0  # requests of ours there when it was taken
 
+    @property
+    def held_up(self) -> int:
+        """Waiting for a slot: what waits for something else (a transfer, a grammar) says nothing of room."""
+        return (self.waiting_capacity if self.waiting_capacity is not None else self.waiting) or 0
+
 
 def saturation(in_flight: int, sample: Sample | None, capacity: int | None) -> float:
     """Of one endpoint; ``in_flight`` is ours, ``capacity`` what it runs at once (None: nobody knows)."""
@@ -57,7 +62,7 @@ def saturation(in_flight: int, sample: Sample | None, capacity: int | None) -> f
 def may_run(sample: Sample, capacity: int | None) -> int:
     """What the engine can run now, as far as the sample shows."""
     running = sample.running or 0
-    if sample.waiting:
+    if sample.held_up:
         return running
     grown = max(2 * running, running + QUEUE_LIMIT)
     return min(capacity, grown) if capacity else grown

@@ -6,10 +6,12 @@ plain tuples, because this runs once a request; ``explain_choice`` makes sentenc
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 from typing import Generic, Protocol, TypeVar
 
 from attrs import frozen
 
+from llmgw.core.breaker import Breaker
 from llmgw.core.explain import Considered
 from llmgw.core.fleet import Endpoint
 from llmgw.core.saturation import KV_LIMIT, QUEUE_LIMIT, Sample
@@ -19,6 +21,8 @@ SCORERS = ("queue", "kv", "in_flight", "prefix", "lora", "session")
 # Affinity yields when an endpoint carries more than this share of the mean, and some: no hot spots.
 CROWDED_SHARE = 1.25
 CROWDED_MORE = 4
+_EQUAL = 1e-9  # totals this close are equal: the order of additions decides nothing
+_ALL_BITS = (1 << 64) - 1
 
 
 @frozen
@@ -48,7 +52,8 @@ class Standing(Protocol):
     @property
     def sample(self) -> Sample | None: ...
     @property
-    def saturation(self) -> float: ...
+    def breaker(self) -> Breaker: ...
+    def saturation(self, now: float) -> float: ...
     def unusable(self, now: float) -> str | None: ...
 
 
@@ -92,9 +97,10 @@ def choose(ask: Ask, standing: Sequence[S], weights: Weights, now: float, draw: 
             account.append((one.endpoint.id, why, ()))
         else:
             fit.append(one)
-    fit = _below_full(fit, account)
     if not fit:
         return NoEndpoint(tuple(account))
+    if len(fit) > 1:
+        fit = _below_full(fit, account, now)
     return _best(ask, fit, weights, draw, account)
 
 
@@ -104,37 +110,45 @@ def unfit(one: Standing, ask: Ask, now: float) -> str:
         return "tried already"
     if ask.adapter is not None and ask.adapter not in one.endpoint.adapters:
         return f"does not serve adapter {ask.adapter}"
-    return one.unusable(now) or ""
+    why = one.unusable(now)
+    if why is None and not one.breaker.may_try(now):
+        return f"half open: one request is trying it after: {one.breaker.why}"
+    return why or ""
 
 
-def _below_full(fit: list[S], account: list[tuple[str, str, Scores]]) -> list[S]:
+def _below_full(fit: list[S], account: list[tuple[str, str, Scores]], now: float) -> list[S]:
     """A full endpoint is passed over only while another is below 1."""
-    below = [one for one in fit if one.saturation < 1]
-    if not below or len(below) == len(fit):
+    below, full = [], []
+    for one in fit:
+        s = one.saturation(now)
+        if s < 1:
+            below.append(one)
+        else:
+            full.append((one.endpoint.id, f"full: saturation {s:.2f}", ()))
+    if not below:
         return fit
-    account += [(one.endpoint.id, f"full: saturation {one.saturation:.2f}", ()) for one in fit if one.saturation >= 1]
+    account += full
     return below
 
 
 def _best(
     ask: Ask, fit: Sequence[S], weights: Weights, draw: float, account: list[tuple[str, str, Scores]]
 ) -> Chosen[S]:
-    busiest = max(one.in_flight for one in fit)
-    crowded = CROWDED_SHARE * sum(one.in_flight for one in fit) / len(fit) + CROWDED_MORE
+    loads = [one.in_flight for one in fit]
+    busiest, crowded = max(loads), CROWDED_SHARE * sum(loads) / len(loads) + CROWDED_MORE
     home = _home(ask.session, fit) if ask.session is not None else None
-    best: list[S] = []
-    best_total = -1.0
+    totals = []
     for one in fit:
         scores = _scores(one, ask, busiest, crowded, home)
-        total = (
+        totals.append(
             weights.queue * scores[0] + weights.kv * scores[1] + weights.in_flight * scores[2]
             + weights.prefix * scores[3] + weights.lora * scores[4] + weights.session * scores[5]
         )  # fmt: skip
         account.append((one.endpoint.id, "", scores))
-        if total > best_total + 1e-9:
-            best, best_total = [one], total
-        elif total > best_total - 1e-9:
-            best.append(one)
+    enough = max(totals) - _EQUAL
+    best = [one for one, total in zip(fit, totals, strict=True) if total >= enough]
+    if len(best) == 1:
+        return Chosen(best[0], tuple(account))
     # By name, so that the same endpoints in another order give the same answer to the same draw.
     best.sort(key=lambda one: one.endpoint.id)
     return Chosen(best[int(draw * len(best))], tuple(account))
@@ -144,7 +158,7 @@ def _scores(one: Standing, ask: Ask, busiest: int, crowded: float, home: str | N
     sample, load = one.sample, one.in_flight
     queue = kv = 1.0
     if sample is not None:
-        queue = 1.0 / (1.0 + (sample.waiting or 0) / QUEUE_LIMIT)
+        queue = 1.0 / (1.0 + sample.held_up / QUEUE_LIMIT)
         kv = 1.0 - min(1.0, (sample.kv or 0.0) / KV_LIMIT)
     near = load <= crowded
     identity = one.endpoint.id
@@ -160,15 +174,24 @@ def _scores(one: Standing, ask: Ask, busiest: int, crowded: float, home: str | N
 
 def _home(session: int, fit: Sequence[Standing]) -> str:
     """Rendezvous hashing: an endpoint that comes or goes moves only the sessions that were its own."""
-    return max((one.endpoint.id for one in fit), key=lambda identity: _mix(session, identity))
+    return max((one.endpoint.id for one in fit), key=lambda identity: (_mixed(session ^ _named(identity)), identity))
 
 
-def _mix(session: int, identity: str) -> int:
-    # FNV-1a, so that it is the same in every process (Python's own hash of a string is not).
-    mixed = 0xCBF29CE484222325 ^ (session & 0xFFFFFFFFFFFFFFFF)
+@lru_cache(maxsize=4096)
+def _named(identity: str) -> int:
+    """FNV-1a, 64 bits: the same in every process, as Python's own hash of a string is not."""
+    number = 0xCBF29CE484222325
     for byte in identity.encode():
-        mixed = ((mixed ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
-    return mixed
+        number = ((number ^ byte) * 0x100000001B3) & _ALL_BITS
+    return number
+
+
+def _mixed(number: int) -> int:
+    """The finalizer of splitmix64: numbers that differ in a bit land far apart."""
+    number &= _ALL_BITS
+    number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & _ALL_BITS
+    number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & _ALL_BITS
+    return number ^ (number >> 31)
 
 
 def explain_choice(account: Account, chosen: str) -> tuple[Considered, ...]:

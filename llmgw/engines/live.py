@@ -31,7 +31,6 @@ class LiveEndpoint:
     sample: Sample | None = None
     sample_why: str = ""  # why there is no fresh sample
     busy_until: float = 0.0  # after its own 429 or 503: full until then
-    now_full: bool = False  # whether that time is not over; kept by the road
     served: int = field(default=0, init=False)
 
     @property
@@ -42,25 +41,22 @@ class LiveEndpoint:
     def capacity(self) -> int | None:
         return self.endpoint.capacity or BATCH[self.endpoint.engine]
 
-    @property
-    def saturation(self) -> float:
+    def saturation(self, now: float) -> float:
         s = saturation(self.in_flight, self.sample, self.capacity)
-        return max(1.0, s) if self.now_full else s
+        return max(1.0, s) if now < self.busy_until else s
 
     def usable(self, now: float) -> bool:
         """The one predicate for saturation, scheduling and /ready."""
         return self.unusable(now) is None
 
     def unusable(self, now: float) -> str | None:
-        """Why it can't be sent anything now; None if it can."""
-        self.now_full = now < self.busy_until
+        """Why nothing can be sent there now; None if something can. A half-open breaker counts as usable."""
         if self.leaving:
             return "leaving: removed from the configuration"
         if self.healthy is False:
             return f"unhealthy: {self.health_why}"
-        if not self.breaker.may_try(now):
-            state = "one request is trying it" if self.breaker.state(now) is State.HALF_OPEN else "breaker open"
-            return f"{state}: {self.breaker.why}"
+        if self.breaker.state(now) is State.OPEN:
+            return f"breaker open: {self.breaker.why}"
         return None
 
 
@@ -74,7 +70,7 @@ class Pool:
 
     def saturation(self, now: float) -> float:
         usable = [e for e in self.endpoints if e.usable(now)]
-        return pool_saturation((e.saturation, float(e.capacity or 1)) for e in usable)
+        return pool_saturation((e.saturation(now), float(e.capacity or 1)) for e in usable)
 
 
 @define(eq=False)

@@ -6,15 +6,17 @@ The road decides; the gate keeps the counts true. Everything here is synchronous
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import trio
 from attrs import define, field
 
+from llmgw.core.breaker import State
 from llmgw.core.fleet import Fleet, Model
 from llmgw.core.identity import KeyRecord, KeyRing
 from llmgw.core.outcome import Outcome, Refusal
-from llmgw.core.retry import RetryBudget, is_illness
+from llmgw.core.retry import RetryBudget, is_health, is_illness
 from llmgw.core.scheduling import SCORERS, Ask, Chosen, NoEndpoint, Weights, choose
 from llmgw.engines.live import LiveEndpoint, LiveFleet
 from llmgw.gateway.desk import FrontDesk
@@ -123,34 +125,42 @@ class Gate:
                 self.metrics.scored(SCORERS, scores)
 
     @contextmanager
-    def counted(self, live: LiveEndpoint, passage: Passage, entry: Try) -> Iterator[None]:
-        """The same object is counted up and down, even if its name belongs to another by then."""
+    def counted(self, live: LiveEndpoint, passage: Passage, entry: Try) -> Iterator[int]:
+        """The same object is counted up and down, even if its name belongs to another by then.
+
+        Gives the breaker's ticket, which this attempt's verdict needs.
+        """
         now = trio.current_time()
-        live.breaker.take(now)
+        breaker = live.breaker
+        ticket = breaker.take(now)
+        # The one request that a half-open breaker lets through may be a long stream: its first token is enough.
+        passage.on_first_token = partial(breaker.good, ticket) if breaker.state(now) is State.HALF_OPEN else None
         live.in_flight += 1
         live.served += 1
         try:
-            yield
+            yield ticket
         finally:
             live.in_flight -= 1
             entry.ended = trio.current_time()
             entry.dial_s = passage.dial_s
             if entry.outcome is None:  # cancelled, or the client could not be written to
-                live.breaker.unknown()
+                breaker.unknown(ticket)
 
-    def verdict(self, live: LiveEndpoint, refusal: Refusal | None) -> None:
+    def verdict(self, live: LiveEndpoint, refusal: Refusal | None, ticket: int) -> None:
         """What an attempt's end says about the endpoint."""
         if refusal is None:
-            live.breaker.good()
+            live.breaker.good(ticket)
             return
         now = trio.current_time()
         if is_illness(refusal.outcome):
-            live.breaker.bad(now, refusal.message[:200])
+            live.breaker.bad(now, refusal.message[:200], ticket)
         elif refusal.outcome is Outcome.ENGINE_BUSY:
             live.busy_until = now + (refusal.retry_after_s or 1.0)
-            live.breaker.unknown()
+            live.breaker.unknown(ticket)
+        elif is_health(refusal.outcome):
+            live.breaker.good(ticket)
         else:
-            live.breaker.good()
+            live.breaker.unknown(ticket)
         deadline = DEADLINES.get(refusal.outcome)
         if deadline:
             self.metrics.deadlines[deadline] += 1

@@ -5,6 +5,7 @@ timer can interrupt is waiting for the engine, so no event is ever half sent; an
 as long as another endpoint may still be asked.
 """
 
+from collections.abc import Callable
 from math import inf
 
 import trio
@@ -53,6 +54,7 @@ class Passage:
     tokens: int = 0
     headers_at: float | None = None
     first_token_at: float | None = None
+    on_first_token: Callable[[], None] | None = None  # somebody waits for it; of the attempt under way
     dial_s: float = 0.0
     bytes_out: int = 0
     sequence: int = 0  # of the last event of a responses stream
@@ -221,6 +223,8 @@ class Attempt:
             self._timers.enter("idle", passage.limits.idle, now, slides=True)
             if passage.first_token_at is None:
                 passage.first_token_at = now
+            if passage.on_first_token is not None:
+                passage.on_first_token()
         self._last_token_at = now
 
     def _hold(self, event: bytes, now: float) -> None:

@@ -144,12 +144,12 @@ class Road:
         gate = self.gate
         entry = Try(live.id, trio.current_time(), account=account)
         story.tries.append(entry)
-        with gate.counted(live, passage, entry):
+        with gate.counted(live, passage, entry) as ticket:
             call = upstream.call(live, passage, ask, asked, f"{story.id}-{len(story.tries)}")
             refusal = await Attempt(passage, call, upstream.early_headers(live.endpoint.engine)).run()
             entry.outcome = refusal.outcome if refusal else Outcome.OK
             entry.why = refusal.message[:256] if refusal else ""
-            gate.verdict(live, refusal)
+            gate.verdict(live, refusal, ticket)
         return refusal
 
     def _fallbacks(self, model: Model, refusal: Refusal, key: KeyRecord, tried: set[str], story: Story) -> list[Model]:

@@ -250,7 +250,7 @@ async def test_a_web_page_in_place_of_metrics_is_said(autojump_clock: MockClock)
     live = live_endpoint(ScriptedEngine(metrics=[(200, b"<html>welcome</html>")]))
     await watch(Watched(live), 0.7)
     assert live.sample_why == "/metrics answers, but says nothing of the load"
-    assert live.saturation == 0.0
+    assert live.saturation(trio.current_time()) == 0.0
 
 
 def opened(live: LiveEndpoint, now: float) -> None:
