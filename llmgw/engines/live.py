@@ -30,7 +30,9 @@ class LiveEndpoint:
     leaving: bool = False  # removed by a reload: serves on what it has
     sample: Sample | None = None
     sample_why: str = ""  # why there is no fresh sample
+    silent: bool = False  # its samples stopped coming though we asked: full, not unknown
     busy_until: float = 0.0  # after its own 429 or 503: full until then
+    on_restart: Callable[["LiveEndpoint"], None] | None = None
     served: int = field(default=0, init=False)
 
     @property
@@ -43,7 +45,7 @@ class LiveEndpoint:
 
     def saturation(self, now: float) -> float:
         s = saturation(self.in_flight, self.sample, self.capacity)
-        return max(1.0, s) if now < self.busy_until else s
+        return max(1.0, s) if self.silent or now < self.busy_until else s
 
     def usable(self, now: float) -> bool:
         """The one predicate for saturation, scheduling and /ready."""
@@ -58,6 +60,12 @@ class LiveEndpoint:
         if self.breaker.state(now) is State.OPEN:
             return f"breaker open: {self.breaker.why}"
         return None
+
+    def restarted(self) -> None:
+        """Another process answers there: what its predecessor did is not its fault, what it cached is gone."""
+        self.breaker.good()
+        if self.on_restart is not None:
+            self.on_restart(self)
 
 
 @define(eq=False)
@@ -91,9 +99,7 @@ class LiveFleet:
             if old is not None and old.endpoint == endpoint:
                 kept[endpoint.id] = old
                 continue
-            kept[endpoint.id] = live = LiveEndpoint(
-                endpoint, self.make_client(endpoint), Breaker(self.breaker_limits), now
-            )
+            kept[endpoint.id] = live = self._added(endpoint, now)
             added.append(live)
         for old in self._live.values():
             if kept.get(old.id) is not old:
@@ -133,6 +139,16 @@ class LiveFleet:
             return None
         return "no endpoint is usable" if any(pool.endpoints for pool in pools) else "no endpoint is configured"
 
+    def _added(self, endpoint: Endpoint, now: float) -> LiveEndpoint:
+        live = LiveEndpoint(endpoint, self.make_client(endpoint), Breaker(self.breaker_limits), now)
+        live.on_restart = self._forget_prompts
+        return live
+
+    def _forget_prompts(self, live: LiveEndpoint) -> None:
+        pool = self._pools.get(live.endpoint.model)
+        if pool is not None and live in pool.endpoints:  # not one that left and has a namesake
+            pool.prefixes.forget(live.id)
+
     def _leave(self, live: LiveEndpoint) -> None:
         live.leaving = True
         live.client.close()
@@ -144,6 +160,8 @@ class LiveFleet:
         prefixes = old.prefixes if old is not None else PrefixIndex(self.prefix_entries_max)
         endpoints = [self._live[e.id] for e in model.endpoints]
         if old is not None:
-            for gone in {e.id for e in old.endpoints} - {e.id for e in endpoints}:
-                prefixes.forget(gone)
+            urls = {e.id: e.endpoint.url for e in endpoints}
+            for gone in old.endpoints:
+                if urls.get(gone.id) != gone.endpoint.url:
+                    prefixes.forget(gone.id)
         return Pool(model, endpoints, prefixes)

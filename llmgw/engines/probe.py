@@ -1,5 +1,6 @@
 """Is an endpoint there, and how busy is it: one service an endpoint, until the endpoint leaves.
 
+What came too late because this process was not awake is no evidence against an endpoint.
 A failed scrape never makes an endpoint unhealthy, and a stale sample is no sample: unknown is not zero.
 """
 
@@ -24,10 +25,15 @@ _REFUSED = frozenset({401, 403, 404, 405, 501})
 _JITTER = 0.1
 _FIRST_PAUSE = 0.1  # until something is known; a gateway that starts should not say ready for dead engines
 _WORDS_MAX = 200
+_OVERSLEPT_S = 0.5  # woken this much too late, a probe says more about us than about the endpoint
 
 
 class ProbeFailed(Exception):
     """Why a probe got no answer; its text is for operators."""
+
+
+class Overslept(ProbeFailed):
+    """This process was not awake when the answer was due."""
 
 
 @define(eq=False)
@@ -38,16 +44,22 @@ class Probing:
     on_change: Callable[[LiveEndpoint], None]
     failed: int = 0  # health checks in a row
     good: int = 0
+    missed: int = 0  # scrapes in a row without a sample
+    sampled: bool = False  # its metrics once said something
     process_start: float | None = None  # outlives the sample: a restart takes longer than a sample stays fresh
 
     async def fetch(self, path: str) -> tuple[int, bytes]:
         """Status and body within the deadline. Raises ProbeFailed."""
         limits = self.limits()
-        with trio.move_on_after(limits.timeout):
+        due = trio.current_time() + limits.timeout
+        with trio.move_on_at(due):
             try:
                 return await self.live.client.fetch(path, limits.answer_max)
             except FAILURES as error:
                 raise ProbeFailed(str(error) or type(error).__name__) from error
+        late = trio.current_time() - due
+        if late > _OVERSLEPT_S:
+            raise Overslept(f"no answer, but this gateway was not awake for {late:.1f} s")
         raise ProbeFailed(f"no answer within {limits.timeout:g} s")
 
     async def pause(self, seconds: float) -> None:
@@ -59,6 +71,8 @@ class Probing:
             try:
                 status, body = await self.fetch("/health")
                 ok, why = 200 <= status < 300, _said(status, body)
+            except Overslept:
+                continue
             except ProbeFailed as error:
                 ok, why = False, str(error)
             if self.live.leaving:
@@ -73,19 +87,24 @@ class Probing:
             try:
                 status, body = await self.fetch("/metrics")
                 self._sampled(status, body, began, ours)
+            except Overslept:
+                continue
             except (ProbeFailed, ValueError) as why:
-                self.live.sample_why = str(why)
+                self._unsampled(str(why))
             await self.pause(self.limits().metrics)
 
     async def forget_stale(self) -> None:
         """On its own, since a scrape that hangs would keep the old sample alive."""
         live = self.live
         while not live.leaving:
-            now, life = trio.current_time(), STALE_AFTER * self.limits().metrics
-            if live.sample is not None and now >= live.sample.at + life:  # as the sleep below reckons it
+            life = STALE_AFTER * self.limits().metrics
+            due = (live.sample.at if live.sample is not None else trio.current_time()) + life
+            await trio.sleep_until(due)
+            now = trio.current_time()
+            if live.sample is not None and now >= live.sample.at + life:  # as the sleep above reckons it
                 why = live.sample_why or "the scrape under way does not end"
                 live.sample, live.sample_why = None, f"the last sample is older than {life:g} s: {why}"
-            await trio.sleep_until((live.sample.at if live.sample is not None else now) + life)
+                live.silent = self.sampled and now - due <= _OVERSLEPT_S
 
     def _judged(self, ok: bool, why: str) -> None:
         live, limits = self.live, self.limits()
@@ -101,20 +120,30 @@ class Probing:
 
     def _sampled(self, status: int, body: bytes, at: float, ours: int) -> None:
         live = self.live
+        if status in _REFUSED:
+            live.sample, live.sample_why = None, f"/metrics {_answered(status, body)}"
+            live.silent = self.sampled = False
+            return
         if status != 200:
-            live.sample_why = f"/metrics {_answered(status, body)}"
-            if status in _REFUSED:
-                live.sample = None
+            self._unsampled(f"/metrics {_answered(status, body)}")
             return
         sample = evolve(read_metrics(live.endpoint.engine, body, at), ours=ours)
         self._same_process(sample.process_start)
         live.sample, live.sample_why = sample, _unsaid(sample)
+        live.silent, self.missed, self.sampled = False, 0, not live.sample_why
+
+    def _unsampled(self, why: str) -> None:
+        """One that had metrics and answers none of several scrapes counts as full; one that never had is unknown."""
+        self.missed += 1
+        self.live.sample_why = why
+        if self.live.sample is None and self.sampled and self.missed >= STALE_AFTER:
+            self.live.silent = True
 
     def _same_process(self, start: float | None) -> None:
         if start is None:
             return
         if self.process_start is not None and start != self.process_start:
-            self.live.breaker.good()  # what its predecessor did is not its fault
+            self.live.restarted()
         self.process_start = start
 
 

@@ -59,7 +59,7 @@ def model_json(fleet: LiveFleet, name: str, now: float) -> dict[str, Any]:
 def endpoint_metrics(fleet: LiveFleet) -> Iterator[Mapping[str, Any]]:
     """One mapping an endpoint, as ``telemetry.metrics`` shows them; those of a removed one are gone with it."""
     now = trio.current_time()
-    for live in fleet:
+    for live, in_flight in _by_name(fleet):
         sample, counts = live.sample, live.client.counts
         yield {
             "endpoint": live.id,
@@ -69,7 +69,7 @@ def endpoint_metrics(fleet: LiveFleet) -> Iterator[Mapping[str, Any]]:
                 "healthy": ("gauge", "1 healthy, 0 not, absent: nobody knows", live.healthy),
                 "leaving": ("gauge", "1 once removed, until its last request ends", live.leaving),
                 "breaker": ("gauge", "0 closed, 1 half open, 2 open", _BREAKER[live.breaker.state(now)]),
-                "in_flight": ("gauge", "requests of ours there", live.in_flight),
+                "in_flight": ("gauge", "requests of ours there", in_flight),
                 "saturation": ("gauge", "1 is full", live.saturation(now)),
                 "capacity": ("gauge", "requests it runs at once", live.capacity),
                 "running": ("gauge", "as it says itself", sample.running if sample else None),
@@ -85,6 +85,16 @@ def endpoint_metrics(fleet: LiveFleet) -> Iterator[Mapping[str, Any]]:
                 "replays": ("counter", "requests sent again as an idle connection had died", counts.replays),
             },
         }
+
+
+def _by_name(fleet: LiveFleet) -> Iterator[tuple[LiveEndpoint, int]]:
+    """Each name once, with all its requests: one that left may have a namesake, and a series may not come twice."""
+    found: dict[tuple[str, str], tuple[LiveEndpoint, int]] = {}
+    for live in fleet:  # those of the fleet come before those that leave
+        name = (live.id, live.endpoint.model)
+        first, in_flight = found.get(name, (live, 0))
+        found[name] = (first, in_flight + live.in_flight)
+    yield from found.values()
 
 
 def _age(at: float | None, now: float) -> float | None:

@@ -253,6 +253,60 @@ async def test_a_web_page_in_place_of_metrics_is_said(autojump_clock: MockClock)
     assert live.saturation(trio.current_time()) == 0.0
 
 
+@pytest.mark.parametrize("answer", [Unreachable("connection refused"), None, (500, b"")])
+async def test_an_endpoint_whose_metrics_stop_coming_counts_as_full(autojump_clock: MockClock, answer: Answer) -> None:
+    live = live_endpoint(ScriptedEngine(metrics=[load(9), answer, answer, answer, answer, answer, answer, load(3)]))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Watched(live).run)
+        await trio.sleep(1.5)
+        assert live.saturation(trio.current_time()) < 1
+        await trio.sleep(1)
+        assert live.saturation(trio.current_time()) == 1
+        assert live.usable(trio.current_time())
+        await trio.sleep(20)
+        assert live.saturation(trio.current_time()) < 1
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("answer", [Unreachable("connection refused"), (404, b""), (200, b"<html>welcome</html>")])
+async def test_an_endpoint_that_never_had_metrics_is_unknown_and_not_full(
+    autojump_clock: MockClock, answer: Answer
+) -> None:
+    live = live_endpoint(ScriptedEngine(metrics=[answer, answer, Unreachable("connection refused")]))
+    await watch(Watched(live), 60)
+    assert live.saturation(trio.current_time()) == 0
+
+
+async def test_a_sample_that_aged_while_we_slept_is_unknown_and_not_full(autojump_clock: MockClock) -> None:
+    live = live_endpoint(ScriptedEngine(metrics=[load(9)]))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Watched(live).run)
+        await trio.sleep(0.7)
+        autojump_clock.jump(30)
+        # Whatever order the probes wake in, none of them blames the endpoint.
+        for _ in range(10):
+            await trio.lowlevel.checkpoint()
+            assert not live.silent
+            assert live.healthy is True
+        await trio.sleep(1)
+        assert live.sample is not None
+        nursery.cancel_scope.cancel()
+
+
+async def test_probes_that_got_no_answer_while_we_slept_say_nothing(autojump_clock: MockClock) -> None:
+    engine = ScriptedEngine(health=[OK, None, None, None, None, OK])
+    watched = Watched(live_endpoint(engine))
+
+    def doze(path: str) -> None:
+        if path == "/health" and 2 <= len(engine.times("/health")) <= 5:
+            autojump_clock.jump(10)
+
+    engine.on_fetch = doze
+    await watch(watched, 60)
+    assert len(engine.times("/health")) > 6
+    assert [healthy for _, healthy in watched.changes] == [True]
+
+
 def opened(live: LiveEndpoint, now: float) -> None:
     for _ in range(live.breaker.limits.failures):
         live.breaker.bad(now, "502")
