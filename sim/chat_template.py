@@ -73,11 +73,13 @@ def _example(schema: object) -> Any:
         return schema.get("const", schema.get("default"))
     if isinstance(schema.get("enum"), list) and schema["enum"]:
         return schema["enum"][0]
-    properties = schema.get("properties")
+    properties, kind = schema.get("properties"), schema.get("type", "object")
     if isinstance(properties, dict):
-        return {name: _example(properties.get(name)) for name in schema.get("required", properties)}
-    kind = schema.get("type", "object")
-    return _EXAMPLES.get(kind[0] if isinstance(kind, list) and kind else kind, {})
+        needed = schema.get("required", list(properties))
+        names = [name for name in needed if isinstance(name, str)] if isinstance(needed, list) else []
+        return {name: _example(properties.get(name)) for name in names}
+    first = kind[0] if isinstance(kind, list) and kind else kind
+    return _EXAMPLES.get(first, {}) if isinstance(first, str) else {}
 
 
 def tools_of(asked: JsonObject) -> list[Any]:
