@@ -1,20 +1,23 @@
 """The admin app: health, metrics, debugging, and the management API under /admin/v1."""
 
+from functools import partial
 from typing import Any
 
-from quart import Response, request
+import trio
+from quart import Response, g, request
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 
 from llmgw.admin import debugging
 from llmgw.admin.gatekeeping import Gatekeeper, Problem, problem_response
 from llmgw.admin.management import management
-from llmgw.admin.services import AdminServices, AppSettings
+from llmgw.admin.services import AdminServices, AppSettings, Report
 from llmgw.core.identity import Role
+from llmgw.store.errors import StoreUnavailable
+from llmgw.telemetry.shown import CONTENT_TYPE
 
 BODY_MAX = 8 * 1024 * 1024
 BODY_WITHIN_S = 20
-_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def make_app(services: AdminServices, settings: AppSettings) -> QuartTrio:
@@ -22,13 +25,14 @@ def make_app(services: AdminServices, settings: AppSettings) -> QuartTrio:
     app.config["MAX_CONTENT_LENGTH"] = BODY_MAX
     app.config["BODY_TIMEOUT"] = BODY_WITHIN_S
     app.config["RESPONSE_TIMEOUT"] = settings.profile_seconds_max + 30
-    app.url_map.strict_slashes = False
+    app.url_map.strict_slashes = app.url_map.merge_slashes = False  # an answer, never a redirect
     keeper = Gatekeeper(services, settings)
     app.before_request(keeper.before)
     app.after_request(keeper.after)
     app.register_error_handler(Problem, _problem)
+    app.register_error_handler(StoreUnavailable, _no_store)
     app.register_error_handler(HTTPException, _http)
-    app.register_error_handler(Exception, _failed)
+    app.register_error_handler(Exception, partial(_failed, services.report))
     _open_routes(app, services, keeper)
     debugging.add_routes(app, keeper, settings)
     app.register_blueprint(management(services, keeper), url_prefix="/admin/v1")
@@ -48,7 +52,11 @@ def _open_routes(app: QuartTrio, services: AdminServices, keeper: Gatekeeper) ->
     @app.get("/metrics")
     async def metrics() -> Any:
         keeper.may_scrape()
-        return Response(services.metrics_text(), content_type=_TEXT)
+        pieces = []
+        for piece in services.metrics_text():
+            pieces.append(piece)
+            await trio.lowlevel.checkpoint()
+        return Response(b"".join(pieces), content_type=CONTENT_TYPE)
 
     @app.get("/")
     @keeper.needs(Role.VIEWER)
@@ -60,18 +68,23 @@ async def _problem(problem: Problem) -> Response:
     return problem_response(problem)
 
 
+async def _no_store(error: StoreUnavailable) -> Response:
+    return problem_response(Problem(503, "store_unavailable", str(error)))
+
+
 async def _http(error: HTTPException) -> Response:
+    """Quart's own answers (404, 405, 408, 413, …), which it would write in HTML."""
     status = error.code or 500
-    response = problem_response(Problem(status, error.name.lower().replace(" ", "_"), error.description or error.name))
+    code = error.name.lower().replace(" ", "_")
+    response = problem_response(Problem(status, code, error.description or error.name))
     for name, value in error.get_headers():
         if name == "Allow":
             response.headers[name] = value
     return response
 
 
-async def _failed(error: Exception) -> Response:
-    if isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        inner = error.exceptions[0]
-        if isinstance(inner, Problem):
-            return problem_response(inner)
-    return problem_response(Problem(500, "internal", f"{type(error).__name__} inside the gateway", "see the log"))
+async def _failed(report: Report, error: Exception) -> Response:
+    report(f"the admin API failed at {request.method} {request.path[:128]!r}", g.request_id, error)
+    return problem_response(
+        Problem(500, "internal", f"{type(error).__name__} inside llmgw", f"see the log: {g.request_id}")
+    )

@@ -1,9 +1,9 @@
-"""Looking inside a running process: its Trio tasks, and where its time goes. Names and lines, never values."""
+"""Looking inside a running process: its tasks, and where its time goes. Names and lines, never values."""
 
+import math
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -13,11 +13,13 @@ from quart_trio import QuartTrio
 
 from llmgw.admin.gatekeeping import Gatekeeper, Problem
 from llmgw.admin.services import AppSettings
+from llmgw.admin.tasks import task_tree
 from llmgw.core.identity import Role
 
-_INTERVAL_S = 0.005
+INTERVAL_S = 0.005
+STACKS_MAX = 10_000  # different ones; a stack is a line of about 1 KiB
 _DEPTH_MAX = 60
-_TASKS_MAX = 20_000
+_TEXT = "text/plain; charset=utf-8"
 
 
 def add_routes(app: QuartTrio, keeper: Gatekeeper, settings: AppSettings) -> None:
@@ -26,7 +28,7 @@ def add_routes(app: QuartTrio, keeper: Gatekeeper, settings: AppSettings) -> Non
     @app.get("/debug/tasks")
     @keeper.needs(Role.ADMIN)
     async def tasks() -> Any:
-        return Response("\n".join(task_tree()) + "\n", content_type="text/plain; charset=utf-8")
+        return Response("\n".join([*await task_tree(), ""]), content_type=_TEXT)
 
     @app.get("/debug/profile")
     @keeper.needs(Role.ADMIN)
@@ -37,62 +39,31 @@ def add_routes(app: QuartTrio, keeper: Gatekeeper, settings: AppSettings) -> Non
         async with one_at_a_time:
             stacks = await sample(threading.get_ident(), seconds)
         lines = [f"{stack} {count}" for stack, count in stacks.most_common()]
-        return Response("\n".join(lines) + "\n", content_type="text/plain; charset=utf-8")
+        return Response("\n".join([*lines, ""]), content_type=_TEXT)
 
 
 def _seconds(text: str, most: float) -> float:
     try:
         seconds = float(text)
     except ValueError:
-        seconds = -1.0
+        seconds = math.nan
     if not 0 < seconds <= most:
         raise Problem(400, "query", f"seconds must be above 0 and at most {most:g}")
     return seconds
 
 
-def task_tree() -> Iterator[str]:
-    """Every task by nursery, with its deadlines: at most 20,000 lines."""
-    root = trio.lowlevel.current_root_task()
-    lines = _task_lines(root, 0) if root is not None else iter(())
-    for number, line in enumerate(lines):
-        if number >= _TASKS_MAX:
-            yield "… more"
-            return
-        yield line
-
-
-def _task_lines(task: trio.lowlevel.Task, depth: int) -> Iterator[str]:
-    yield f"{'  ' * depth}{task.name}  {_where(task)}"
-    for nursery in task.child_nurseries:
-        scope = nursery.cancel_scope
-        left = scope.deadline - trio.current_time()
-        deadline = f"  deadline in {left:.1f} s" if left < 1e9 else ""
-        state = "  cancelled" if scope.cancel_called else ""
-        yield f"{'  ' * (depth + 1)}nursery of {len(nursery.child_tasks)}{deadline}{state}"
-        for child in sorted(nursery.child_tasks, key=lambda one: one.name):
-            yield from _task_lines(child, depth + 2)
-
-
-def _where(task: trio.lowlevel.Task) -> str:
-    """The innermost line of ours that the task is at."""
-    at = ""
-    for frame, line in task.iter_await_frames():
-        name = frame.f_code.co_filename
-        if "/trio/" not in name:
-            at = f"{name.rsplit('/', 1)[-1]}:{line} {frame.f_code.co_name}"
-    return at
-
-
 async def sample(thread: int, seconds: float) -> Counter[str]:
-    """Collapsed stacks of one thread, looked at every 5 ms from another."""
+    """Collapsed stacks of one thread, as flame graphs want them, looked at every 5 ms from another."""
     stacks: Counter[str] = Counter()
     stop = threading.Event()
 
     def look() -> None:
-        while not stop.wait(_INTERVAL_S):
+        while not stop.wait(INTERVAL_S):
             frame = sys._current_frames().get(thread)
-            if frame is not None:
-                stacks[_collapsed(frame)] += 1
+            if frame is None:
+                continue
+            stack = _collapsed(frame)
+            stacks[stack if stack in stacks or len(stacks) < STACKS_MAX else "(others)"] += 1
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.to_thread.run_sync, look)

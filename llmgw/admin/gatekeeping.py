@@ -5,20 +5,27 @@ requests here (DNS rebinding, cross-site requests); there are no cookies, and no
 """
 
 import hmac
+import math
+import re
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import wraps
-from typing import Any, TypeVar
+from itertools import islice
+from typing import Any
 
+import msgspec
+import trio
 from attrs import frozen
 from quart import Response, g, jsonify, request
 
 from llmgw.admin.services import AdminServices, AppSettings
 from llmgw.core.identity import Operator, Role
 
-RANK = {Role.VIEWER: 0, Role.OPERATOR: 1, Role.ADMIN: 2}
-T = TypeVar("T")
+BATCH = 200
 View = Callable[..., Awaitable[Any]]
+_PORT = re.compile(r":\d*$")
+_WRITES = frozenset({"POST", "PUT", "PATCH"})
+_WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 class Problem(Exception):
@@ -57,6 +64,7 @@ class Gatekeeper:
     async def after(self, response: Response) -> Response:
         response.headers["X-Request-Id"] = getattr(g, "request_id", "")
         response.headers["Cache-Control"] = "no-store"
+        response.headers["X-Content-Type-Options"] = "nosniff"
         return response
 
     def needs(self, role: Role) -> Callable[[View], View]:
@@ -66,7 +74,7 @@ class Gatekeeper:
             @wraps(view)
             async def guarded(*args: Any, **kwargs: Any) -> Any:
                 operator = self.operator()
-                if RANK[operator.role] < RANK[role]:
+                if not operator.role.may(role):
                     raise Problem(
                         403, "role", f"{operator.name} is {operator.role}; this needs {role}", "use another token"
                     )
@@ -98,10 +106,12 @@ class Gatekeeper:
         self.operator()
 
     def _host(self) -> None:
-        host = request.headers.get("Host", "")
-        name = host if host.endswith("]") else host.rpartition(":")[0] if ":" in host else host
-        if name not in self.settings.hosts:
-            raise Problem(421, "host", f"this listener does not answer for {host[:128]!r}", "see admin.allowed_hosts")
+        """A page that rebinds its name to our address still sends its name; our own address can't be sent by one."""
+        said = request.headers.get("Host", "")
+        name = _PORT.sub("", said.lower())
+        ours = str((request.scope.get("server") or ("",))[0])
+        if name not in self.settings.hosts and (not ours or name not in (ours, f"[{ours}]")):
+            raise Problem(421, "host", f"this listener does not answer for {said[:128]!r}", "see admin.allowed_hosts")
 
     def _origin(self) -> None:
         origin = request.headers.get("Origin")
@@ -109,7 +119,9 @@ class Gatekeeper:
             raise Problem(403, "origin", "requests from web pages are refused", "see admin.allowed_origins")
 
     def _content_type(self) -> None:
-        if request.method in ("POST", "PUT", "PATCH") and request.mimetype != "application/json":
+        """A page can't send JSON elsewhere without being asked first, which is never answered here."""
+        sent = request.mimetype
+        if sent != "application/json" and (request.method in _WRITES or (request.method == "DELETE" and sent)):
             raise Problem(415, "content_type", "send JSON", "Content-Type: application/json")
 
 
@@ -121,25 +133,52 @@ def _bearer() -> str:
 async def body(*allowed: str) -> dict[str, Any]:
     """The request's JSON object; a field not in ``allowed`` is refused by name."""
     try:
-        found = await request.get_json(silent=False)
-    except Exception as error:
-        if getattr(error, "code", 400) == 413:
-            raise
-        raise Problem(400, "json", "the body is not JSON") from None
+        found = msgspec.json.decode(await request.get_data(as_text=False))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Problem(400, "json", f"the body is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise Problem(400, "json", "the body must be a JSON object")
     unknown = sorted(set(found) - set(allowed))
     if unknown:
-        raise Problem(400, "field", f"unknown field {unknown[0]!r}", f"known are: {', '.join(allowed)}")
+        raise Problem(400, "field", f"unknown field {unknown[0][:64]!r}", f"known are: {', '.join(allowed)}")
     return found
+
+
+def text_in(asked: dict[str, Any], name: str) -> str:
+    """A field of a body that is text, and "" where there is none."""
+    value = asked.get(name, "")
+    if not isinstance(value, str):
+        raise Problem(400, "field", f"{name} must be text")
+    return value
+
+
+async def listing(name: str, found: Iterable[Any], as_json: Callable[[Any], Any] = lambda one: one) -> Response:
+    """``{name: [...]}``, made a few hundred at a time: the loop also relays streams."""
+    encoded, rest = [], iter(found)
+    while batch := list(islice(rest, BATCH)):
+        encoded.append(msgspec.json.encode([as_json(one) for one in batch])[1:-1])
+        await trio.lowlevel.checkpoint()
+    whole = b'{"%b":[%b]}' % (name.encode(), b",".join(encoded))
+    return Response(whole, content_type="application/json")
 
 
 def number(name: str, default: int, most: int) -> int:
     """A whole number from the query, within 1..most."""
     text = request.args.get(name, str(default))
-    if not text.isdigit() or not 1 <= int(text) <= most:
+    if not _WHOLE.fullmatch(text) or not 1 <= int(text) <= most:
         raise Problem(400, "query", f"{name} must be a whole number from 1 to {most}")
     return int(text)
+
+
+def seconds(name: str, default: float) -> float:
+    """A finite number from the query."""
+    try:
+        value = float(request.args.get(name, default))
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise Problem(400, "query", f"{name} must be a number of seconds")
+    return value
 
 
 def flag(name: str) -> bool:

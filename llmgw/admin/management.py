@@ -2,19 +2,23 @@
 
 from typing import Any
 
+import trio
 from attrs import asdict
 from quart import Blueprint, g, request
 
-from llmgw.admin.gatekeeping import Gatekeeper, Problem, body, flag, number
-from llmgw.admin.services import AdminServices
+from llmgw.admin.gatekeeping import BATCH, Gatekeeper, Problem, body, flag, listing, number, seconds, text_in
+from llmgw.admin.services import AdminServices, Applied
 from llmgw.control import key_entries, tokens
 from llmgw.control.keys import Imported
 from llmgw.core.explain import Explanation
 from llmgw.core.identity import Declined, Role
 from llmgw.store import accounts, audit
+from llmgw.store.errors import StoreUnavailable
 
 _STATUS = {"not_found": 404, "ambiguous": 409, "duplicate": 409}
 _DAY_S = 86400.0
+REQUESTS_MAX = 1_000
+ACCOUNTS_MAX = 1_000  # each with up to 50 whole requests
 
 
 def management(services: AdminServices, keeper: Gatekeeper) -> Blueprint:
@@ -32,13 +36,16 @@ def _keys(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
     @api.get("/keys")
     @keeper.needs(Role.VIEWER)
     async def list_keys() -> Any:
-        return {"keys": [key_entries.as_json(record) for record in await keys.list()]}
+        return await listing("keys", await keys.list(), key_entries.as_json)
 
     @api.post("/keys")
     @keeper.needs(Role.OPERATOR)
     async def create_key() -> Any:
         asked = await body("tenant", "band", "models", "expires_at", "note", "new_tenant", "why")
-        new_tenant, why = asked.pop("new_tenant", False) is True, str(asked.pop("why", ""))
+        new_tenant, why = asked.pop("new_tenant", False), text_in(asked, "why")
+        asked.pop("why", None)
+        if not isinstance(new_tenant, bool):
+            raise Problem(400, "field", "new_tenant must be true or false")
         entry = done(key_entries.key_entry(asked))
         names = services.model_names()
         made = done(await keys.create(g.operator, entry, new_tenant=new_tenant, known_models=names, why=why))
@@ -48,14 +55,9 @@ def _keys(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
     @keeper.needs(Role.OPERATOR)
     async def import_keys() -> Any:
         asked = await body("entries", "why")
-        raw = asked.get("entries")
-        if not isinstance(raw, list) or not all(isinstance(one, dict) for one in raw):
-            raise Problem(400, "field", "entries must be a list of objects")
-        entries = [done(key_entries.key_entry(one, with_key=True)) for one in raw]
+        entries, why = await _entries(asked.get("entries")), text_in(asked, "why")
         names = services.model_names()
-        brought: Imported = done(
-            await keys.import_keys(g.operator, entries, known_models=names, why=str(asked.get("why", "")))
-        )
+        brought: Imported = done(await keys.import_keys(g.operator, entries, known_models=names, why=why))
         shown = [key_entries.as_json(record) for record in brought.records]
         return {"records": shown, "new_tenants": list(brought.new_tenants)}, 201
 
@@ -68,25 +70,39 @@ def _keys(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
     @api.get("/tenants")
     @keeper.needs(Role.VIEWER)
     async def tenants() -> Any:
-        return {"tenants": [{"name": name, "created_at": at} for name, at in await keys.tenants()]}
+        found = [{"name": name, "created_at": at} for name, at in await keys.tenants()]
+        return await listing("tenants", found)
+
+
+async def _entries(raw: Any) -> list[key_entries.KeyEntry]:
+    if not isinstance(raw, list) or not all(isinstance(one, dict) for one in raw):
+        raise Problem(400, "field", "entries must be a list of objects")
+    entries = []
+    for place, one in enumerate(raw, start=1):
+        parsed = key_entries.key_entry(one, with_key=True)
+        if isinstance(parsed, Declined):
+            raise Problem(400, parsed.code, f"entry {place}: {parsed.message}", parsed.hint)
+        entries.append(parsed)
+        if place % BATCH == 0:
+            await trio.lowlevel.checkpoint()
+    return entries
 
 
 def _tokens(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
     @api.get("/tokens")
     @keeper.needs(Role.ADMIN)
     async def list_tokens() -> Any:
-        return {"tokens": [tokens.as_json(record) for record in await services.tokens.list()]}
+        return await listing("tokens", await services.tokens.list(), tokens.as_json)
 
     @api.post("/tokens")
     @keeper.needs(Role.ADMIN)
     async def create_token() -> Any:
         asked = await body("name", "role", "why")
         try:
-            role = Role(asked.get("role", ""))
+            role = Role(text_in(asked, "role"))
         except ValueError:
             raise Problem(400, "field", "role must be viewer, operator or admin") from None
-        name, why = str(asked.get("name", "")), str(asked.get("why", ""))
-        made = done(await services.tokens.create(g.operator, name, role, why))
+        made = done(await services.tokens.create(g.operator, text_in(asked, "name"), role, text_in(asked, "why")))
         return {"token": made.token, "record": tokens.as_json(made.record)}, 201
 
     @api.delete("/tokens/<name>")
@@ -100,7 +116,7 @@ def _tokens(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None
     async def audited() -> Any:
         limit = number("limit", 100, 10_000)
         acts = await services.store.read(lambda conn: audit.recent(conn, limit))
-        return {"audit": [audit.as_json(act) for act in acts]}
+        return await listing("audit", acts, audit.as_json)
 
 
 def _fleet(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
@@ -128,15 +144,36 @@ def _fleet(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
     @keeper.needs(Role.OPERATOR)
     async def apply() -> Any:
         asked = await body("toml", "why")
-        text = asked.get("toml")
-        if not isinstance(text, str):
-            raise Problem(400, "field", "toml must be the text of a config file")
-        applied = await services.apply(text, g.operator)
+        if "toml" not in asked:
+            raise Problem(400, "field", "toml is missing", "send the text of a config file")
+        why = text_in(asked, "why")
+        applied = await services.apply(text_in(asked, "toml"), g.operator)
         if applied.problems:
             raise Problem(
                 422, "config", "the config was not applied; the one before stays", problems=list(applied.problems)
             )
+        await _note_applied(services, applied, why)
         return {"revision": applied.revision, "changes": list(applied.changes)}
+
+
+async def _note_applied(services: AdminServices, applied: Applied, why: str) -> None:
+    """It is in force already, store or no store; an act that can't be audited is reported instead."""
+    operator = g.operator
+    after = {"revision": applied.revision, "changes": list(applied.changes)}
+    act = audit.Act(
+        services.now(),
+        operator.name,
+        str(operator.role),
+        "config.apply",
+        f"revision {applied.revision}",
+        why,
+        None,
+        after,
+    )
+    try:
+        await services.store.write(lambda db: audit.note(db, act))
+    except StoreUnavailable as error:
+        services.report(f"{operator.name} applied revision {applied.revision}, unaudited: {error}", g.request_id, None)
 
 
 def _requests(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
@@ -148,9 +185,9 @@ def _requests(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> No
             "failed": flag("failed"),
             "tenant": request.args.get("tenant", ""),
             "model": request.args.get("model", ""),
-            "limit": number("limit", 50, 10_000),
+            "limit": number("limit", 50, REQUESTS_MAX),
         }
-        return {"requests": services.requests(wanted)}
+        return await listing("requests", services.requests(wanted))
 
     @api.get("/requests/<id>")
     @keeper.needs(Role.VIEWER)
@@ -171,13 +208,10 @@ def _requests(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> No
     @api.get("/accounts")
     @keeper.needs(Role.VIEWER)
     async def stored_accounts() -> Any:
-        try:
-            since = float(request.args.get("since", services.now() - _DAY_S))
-        except ValueError:
-            raise Problem(400, "query", "since must be seconds since 1970") from None
-        model, limit = request.args.get("model", ""), number("limit", 200, 10_000)
+        since = seconds("since", services.now() - _DAY_S)
+        model, limit = request.args.get("model", ""), number("limit", 200, ACCOUNTS_MAX)
         found = await services.store.read(lambda conn: accounts.between(conn, since, services.now(), model, limit))
-        return {"accounts": [asdict(one) for one in found]}
+        return await listing("accounts", found, asdict)
 
 
 def explanation_json(explained: Explanation) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What the admin app is given by the daemon; each may be asked from any request."""
 
-from collections.abc import Awaitable, Callable, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from ipaddress import ip_address
 from typing import Any
 
@@ -14,6 +15,11 @@ from llmgw.core.secret import Secret
 from llmgw.store.sqlite import SqliteStore
 
 LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
+Report = Callable[[str, str, BaseException | None], None]  # what went wrong, in which request ("": none), how
+
+
+def to_logging(what: str, request_id: str, error: BaseException | None) -> None:
+    logging.getLogger("llmgw.admin").error("%s %s", what, request_id, exc_info=error)
 
 
 @frozen
@@ -27,10 +33,12 @@ class Applied:
 
 @frozen
 class AdminServices:
+    """``metrics_text`` comes in pieces between which the loop may run."""
+
     keys: Keys
     tokens: Tokens
     store: SqliteStore
-    metrics_text: Callable[[], bytes]
+    metrics_text: Callable[[], Iterable[bytes]]
     ready: Callable[[str | None], str | None]
     model_names: Callable[[], frozenset[str]]
     models: Callable[[], list[dict[str, Any]]]
@@ -42,6 +50,7 @@ class AdminServices:
     config: Callable[[], dict[str, Any]]
     apply: Callable[[str, Operator], Awaitable[Applied]]
     now: Callable[[], float]
+    report: Report = to_logging
 
 
 @frozen
@@ -60,7 +69,7 @@ class AppSettings:
 
     @property
     def hosts(self) -> frozenset[str]:
-        return LOCAL | self.allowed_hosts | {self.host, f"[{self.host}]"}
+        return LOCAL | {name.lower() for name in self.allowed_hosts} | {self.host, f"[{self.host}]"}
 
 
 def is_loopback(host: str) -> bool:

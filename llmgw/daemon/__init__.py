@@ -35,6 +35,7 @@ from llmgw.engines.live import LiveEndpoint
 from llmgw.engines.probe import probe
 from llmgw.store.accounts import save
 from llmgw.store.errors import StoreUnavailable
+from llmgw.store.housekeeping import keep_house
 from llmgw.store.place import Place
 from llmgw.store.sqlite import SqliteStore, opened
 from llmgw.store.usage import UsageWriter
@@ -82,6 +83,8 @@ class Daemon:
         listeners = [await listen(watcher, config.listen.listen, config.door.write_stall)]
         admin = admin_socket(config.admin.listen)
         self._say_where(listeners[0], admin, await tokens.first_start(self.place.admin_token))
+        if store.warning:
+            self.say(f"warning: {store.warning}")
         store.advertise(f"{'https' if config.admin.tls_cert else 'http'}://{self.admin_address}")
         async with trio.open_nursery() as services:
             self._services(services, store, admin)
@@ -116,6 +119,7 @@ class Daemon:
         keep("keys", parts.keys.follow)
         keep("tokens", parts.tokens.follow)
         keep("usage", parts.usage.run)
+        keep("housekeeping", partial(keep_house, store, parts.config.store, parts.config.records.keep))
         keep("accounts", partial(self._keep_accounts, store))
         keep("idle engine connections", partial(retire_idle, parts.live.clients))
         keep("loop lag", self._loop_lag)
@@ -146,7 +150,8 @@ class Daemon:
     async def _admin(self, store: SqliteStore, sock: socket.socket) -> None:
         settings = self.config.admin
         app = make_app(services_of(self.parts, store, self.reload_text), app_settings(settings, sock.getsockname()[0]))
-        await serve_admin(app, sock.dup(), server_context(settings.tls_cert, settings.tls_key))
+        tls = server_context(settings.tls_cert, settings.tls_key)
+        await serve_admin(app, sock.dup(), tls, self.parts.report)
 
     # -- reloading ----------------------------------------------------------------------------------
 

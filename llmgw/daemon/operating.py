@@ -56,7 +56,7 @@ def services_of(
         keys=parts.keys,
         tokens=parts.tokens,
         store=store,
-        metrics_text=parts.metrics.render,
+        metrics_text=parts.metrics.pieces,
         ready=parts.ready,
         model_names=lambda: frozenset(live.fleet.names),
         models=models,
@@ -68,6 +68,7 @@ def services_of(
         config=lambda: describe(parts.config),
         apply=apply,
         now=time.time,
+        report=parts.report,
     )
 
 

@@ -1,0 +1,70 @@
+"""An admin app over a real store, keys and tokens; what the daemon provides is a few plain values."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import define, evolve, field
+from quart_trio import QuartTrio
+
+from llmgw.admin.app import make_app
+from llmgw.admin.services import AdminServices, Applied, AppSettings
+from llmgw.control.keys import Keys
+from llmgw.control.tokens import Tokens
+from llmgw.core.explain import Considered, Explanation, Fact
+from llmgw.core.identity import Operator, Role
+from llmgw.store.sqlite import SqliteStore
+
+EXPLAINED = Explanation(
+    "request req-1",
+    "answered by a",
+    (Fact("it was free", 2.0),),
+    (Considered("a", True, scores={"load": 0.5}), Considered("b", reasons=("breaker: open",))),
+    ("b recovers",),
+    "llmgw ctl endpoints",
+)
+
+
+@define(eq=False)
+class Desk:
+    store: SqliteStore
+    keys: Keys
+    tokens: Tokens
+    shown: Mapping[Role, str]
+    not_ready: str | None = None
+    reported: list[tuple[str, str, BaseException | None]] = field(factory=list)
+    asked: list[Mapping[str, Any]] = field(factory=list)
+
+    def services(self) -> AdminServices:
+        return AdminServices(
+            keys=self.keys,
+            tokens=self.tokens,
+            store=self.store,
+            metrics_text=lambda: (b"llmgw_up 1\n", b"llmgw_two 2\n"),
+            ready=lambda model: self.not_ready,
+            model_names=lambda: frozenset({"llama"}),
+            models=lambda: [{"name": "llama"}],
+            endpoints=lambda: [{"id": "a"}],
+            requests=self.requests,
+            request=lambda id: {"id": id} if id == "req-1" else None,
+            explain_request=lambda id: EXPLAINED if id == "req-1" else None,
+            status=lambda: {"ready": True},
+            config=lambda: {"admin": {"metrics_token": "***"}},
+            apply=self.apply,
+            now=lambda: 1_000_000.0,
+            report=lambda *what: self.reported.append(what),
+        )
+
+    def requests(self, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+        self.asked.append(wanted)
+        return [{"id": "req-1"}]
+
+    async def apply(self, text: str, by: Operator) -> Applied:
+        if text == "boom":
+            raise RuntimeError("a secret that must not be told")
+        return Applied(problems=("models: there are none",)) if not text else Applied(7, ("model m added",))
+
+    def app(self, services: AdminServices | None = None, **settings: Any) -> QuartTrio:
+        return make_app(services or self.services(), evolve(AppSettings("127.0.0.1"), **settings))
+
+    def bearer(self, role: Role) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.shown[role]}"}

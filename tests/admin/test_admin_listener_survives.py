@@ -1,0 +1,266 @@
+"""Whatever one connection does, the admin listener goes on, and ends in time."""
+
+import socket
+import ssl
+
+import hypercorn
+import pytest
+import trio
+import trustme
+from hpack import Encoder
+from hypercorn.protocol.h11 import H11Protocol
+from hypercorn.trio.lifespan import Lifespan
+from hypercorn.trio.tcp_server import TCPServer
+from hyperframe.frame import DataFrame, HeadersFrame, PriorityFrame, RstStreamFrame, SettingsFrame
+
+from llmgw.admin import serve
+from llmgw.core.identity import Role
+from tests.admin.talking import all_of, connected, get, healthy, said_to, served
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SettingsFrame(0).serialize()
+ORDINARY = [(b":method", b"GET"), (b":scheme", b"http"), (b":authority", b"localhost"), (b":path", b"/health")]
+
+
+def h2_request(fields: list[tuple[bytes, bytes]], ends: bool = True) -> bytes:
+    flags = ["END_HEADERS", "END_STREAM"] if ends else ["END_HEADERS"]
+    return HeadersFrame(1, data=Encoder().encode(fields), flags=flags).serialize()
+
+
+def h2_with(name: bytes, value: bytes) -> bytes:
+    return h2_request([(n, value if n == name else v) for n, v in ORDINARY])
+
+
+POSTED = [(n, b"POST" if n == b":method" else b"/admin/v1/keys" if n == b":path" else v) for n, v in ORDINARY]
+KILLS = {
+    "h2c with settings that are no base64": get("/", "Upgrade: h2c", "Connection: Upgrade", "HTTP2-Settings: a"),
+    "h2c with settings that are no frame": get("/", "Upgrade: h2c", "Connection: Upgrade", "HTTP2-Settings: AAAA"),
+    "a path of strange bytes": PREFACE + h2_with(b":path", b"/\xff"),
+    "a method of strange bytes": PREFACE + h2_with(b":method", b"G\xffT"),
+    "CONNECT without a path": PREFACE + h2_request([(b":method", b"CONNECT"), (b":authority", b"localhost")]),
+    "data after an early answer": PREFACE + h2_request(POSTED, ends=False) + DataFrame(1, data=b"x" * 9000).serialize(),
+    "a thousand priorities": PREFACE + b"".join(PriorityFrame(2 * n + 1).serialize() for n in range(1100)),
+    "a reset request with a strange query": PREFACE + h2_with(b":path", b"/?\xff") + RstStreamFrame(1).serialize(),
+    "a host that is no UTF-8": b"GET /health HTTP/1.1\r\nHost: \xff\xfe\r\nConnection: close\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("raw", KILLS.values(), ids=list(KILLS))
+async def test_it_outlives_what_ends_a_bare_hypercorn(desk, raw):
+    async with served(desk.app()) as port, await connected(port) as neighbour:
+        await neighbour.send_all(get("/health"))
+        assert (await neighbour.receive_some()).startswith(b"HTTP/1.1 200")
+
+        answer = await said_to(port, raw)
+
+        assert b"101 Switching" not in answer
+        assert not answer or answer.startswith(b"HTTP/1.1 ")
+        assert await healthy(port)
+        await neighbour.send_all(get("/health"))
+        assert (await neighbour.receive_some()).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"GET /" + b"a" * 100_000,
+        b"POST /admin/v1/keys HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        get(
+            "/health",
+            "Upgrade: websocket",
+            "Connection: Upgrade",
+            "Sec-WebSocket-Version: 13",
+            "Sec-WebSocket-Key: eA==",
+        ),
+        b"TRACE / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"CONNECT evil:443 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET http://evil/health HTTP/1.1\r\nHost: evil\r\n\r\n",
+        b"\x00" * 1000,
+    ],
+)
+async def test_what_is_no_proper_request_is_refused(desk, raw):
+    async with served(desk.app()) as port:
+        answer = await said_to(port, raw)
+
+        assert not answer or int(answer.split()[1]) >= 400
+        assert await healthy(port)
+
+
+async def broken(scope, receive, send):
+    """An app that makes Hypercorn raise inside a connection."""
+    if scope["type"] == "lifespan":
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"x", b"a\nb")]})
+
+
+async def test_a_connection_that_fails_is_reported_and_fails_alone():
+    reported = []
+    async with served(broken, report=lambda *what: reported.append(what)) as port:
+        await said_to(port, get("/"))
+        await said_to(port, get("/"))
+
+    assert len(reported) >= 2
+    assert any(isinstance(error, BaseException) for _, _, error in reported)
+
+
+class Flood:
+    """An app that answers with more than any socket buffer holds, and tells how that went."""
+
+    def __init__(self) -> None:
+        self.began, self.ended = trio.Event(), trio.Event()
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] != "http":
+            return
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            self.began.set()
+            await send({"type": "http.response.body", "body": bytes(32 * 1024 * 1024)})
+        finally:
+            self.ended.set()
+
+
+async def test_a_client_that_stops_reading_does_not_hold_the_end(monkeypatch):
+    monkeypatch.setattr(serve, "GRACE_S", 0.2)
+    flood = Flood()
+    with trio.fail_after(2):
+        async with served(flood) as port:
+            stream = await connected(port, receive_buffer=4096)
+            await stream.send_all(get("/"))
+            await flood.began.wait()
+    await stream.aclose()
+
+
+async def test_a_client_that_stops_reading_is_cut_off(monkeypatch):
+    monkeypatch.setattr(serve, "WRITE_STALL_S", 0.1)
+    flood = Flood()
+    async with served(flood) as port:
+        async with await connected(port, receive_buffer=4096) as stream:
+            await stream.send_all(get("/"))
+            with trio.fail_after(5):
+                await flood.ended.wait()
+            assert len(await all_of(stream)) < 32 * 1024 * 1024
+
+
+async def test_a_slow_reader_is_not_a_stalled_one(monkeypatch):
+    """What bounds a send is its progress, not the length of the answer."""
+    monkeypatch.setattr(serve, "WRITE_STALL_S", 0.3)
+    async with served(Flood()) as port, await connected(port, receive_buffer=4096) as stream:
+        await stream.send_all(get("/", "Connection: close"))
+        got, started = 0, trio.current_time()
+        while trio.current_time() < started + 0.6:
+            got += len(await stream.receive_some(65536))
+            await trio.sleep(0.002)
+        assert got + len(await all_of(stream)) > 32 * 1024 * 1024
+
+
+async def test_a_request_under_way_is_answered_though_the_listener_ends():
+    asked, answer = trio.Event(), trio.Event()
+
+    async def slow(scope, receive, send):
+        if scope["type"] != "http":
+            return
+        asked.set()
+        await answer.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    sock = serve.admin_socket("127.0.0.1:0")
+    port = sock.getsockname()[1]
+    async with trio.open_nursery() as nursery:
+        listener = trio.CancelScope()
+
+        async def run(task_status):
+            with listener:
+                await serve.serve_admin(slow, sock, task_status=task_status)
+
+        await nursery.start(run)
+        async with await connected(port) as idle, await connected(port) as busy:
+            await busy.send_all(get("/"))
+            await asked.wait()
+            listener.cancel()
+            assert await all_of(idle) == b""
+            with pytest.raises(OSError, match="refused"):
+                await connected(port)
+            answer.set()
+            got = await all_of(busy)
+
+    assert got.startswith(b"HTTP/1.1 200")
+    assert b"connection: close" in got.lower()
+    assert got.endswith(b"done")
+
+
+async def test_connections_are_bounded(desk, monkeypatch):
+    monkeypatch.setattr(serve, "CONNECTIONS_MAX", 2)
+    async with served(desk.app()) as port:
+        async with await connected(port) as one, await connected(port) as other:
+            for stream in (one, other):
+                await stream.send_all(get("/health"))
+                assert (await stream.receive_some()).startswith(b"HTTP/1.1 200")
+            assert await said_to(port, get("/health")) == b""
+            await one.aclose()
+            with trio.fail_after(5):
+                while not await healthy(port):
+                    await trio.sleep(0.01)
+
+
+async def test_a_body_that_never_comes_is_not_waited_for(desk):
+    app = desk.app()
+    app.config["BODY_TIMEOUT"] = 0.1
+    head = b"POST /admin/v1/keys HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
+    token = f"Authorization: {desk.bearer(Role.OPERATOR)['Authorization']}\r\n\r\n".encode()
+    async with served(app) as port, await connected(port) as stream:
+        await stream.send_all(head + token + b"{")
+
+        got = await stream.receive_some()
+
+        assert got.startswith(b"HTTP/1.1 408")
+        assert b'"request_timeout"' in got
+
+
+async def test_an_early_answer_leaves_nothing_behind_a_large_body(desk):
+    """Nobody reads the body of a request without a token; reader and app must not wait for each other."""
+    head = (
+        b"POST /admin/v1/apply HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    )
+    async with served(desk.app()) as port:
+        for length in (b"Content-Length: 1000000\r\n\r\n", b"Content-Length: 90000000\r\n\r\n"):
+            async with await connected(port) as stream:
+                await stream.send_all(head + length + b"x" * 500_000)
+                assert (await all_of(stream)).startswith((b"HTTP/1.1 401", b"HTTP/1.1 413"))
+        assert await healthy(port)
+
+
+async def test_over_tls_it_speaks_http1_alone(desk):
+    ca = trustme.CA()
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    ca.issue_cert("localhost").configure_cert(server)
+    ca.configure_trust(client)
+    client.set_alpn_protocols(["h2", "http/1.1"])
+    async with served(desk.app(), server) as port:
+        await said_to(port, b"no handshake at all")
+        tcp = await trio.open_tcp_stream("127.0.0.1", port)
+        async with trio.SSLStream(tcp, client, server_hostname="localhost", https_compatible=True) as stream:
+            await stream.send_all(get("/health", "Connection: close"))
+            assert stream.selected_alpn_protocol() == "http/1.1"
+            assert (await all_of(stream)).startswith(b"HTTP/1.1 200")
+
+
+def test_accepted_sockets_give_up_on_silent_peers():
+    with serve.admin_socket("127.0.0.1:0") as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+
+
+def test_what_is_changed_of_hypercorn_is_there_to_be_changed():
+    assert hypercorn.__version__ == "0.18.0" if hasattr(hypercorn, "__version__") else True
+    assert H11Protocol._check_protocol is serve._stay_http1
+    for name in ("run", "protocol_send", "_close", "_initiate_server_close"):
+        assert callable(getattr(TCPServer, name))
+    for name in ("handle_lifespan", "wait_for_startup", "wait_for_shutdown"):
+        assert callable(getattr(Lifespan, name))
+    known = dir(serve.HypercornConfig())
+    assert not [name for name in vars(serve.limits()) if name not in known and name != "closing"]
