@@ -17,23 +17,28 @@ LIVE_EXCEPT = frozenset({"scheduling.prefix_entries_max"})
 
 @frozen
 class Reloaded:
+    """``config`` is what the process now runs on: what needs a restart is in it as it was."""
+
     config: Config
-    needs_restart: tuple[str, ...]  # keys that differ and stay as they were
+    needs_restart: tuple[str, ...]  # keys that the file has otherwise
 
 
 def reload(old: Config, path: Path | None, environ: Mapping[str, str], text: str | None = None) -> Reloaded:
     """Raises ConfigError; then the old config stays."""
     new = load_revision(path, environ, text, old.fleet.revision + 1)
-    return Reloaded(new, tuple(_needs_restart(old, new)))
-
-
-def _needs_restart(old: Config, new: Config) -> Iterator[str]:
+    waiting: list[str] = []
+    kept: dict[str, Any] = {}
     for section, classes in SECTIONS.items():
         for name in classes:
             before, after = getattr(old, name), getattr(new, name)
-            for key in _differing(before, after):
-                if name not in LIVE or f"{section}.{key}" in LIVE_EXCEPT:
-                    yield f"{section}.{key}"
+            late = [key for key in _differing(before, after) if not _is_live(section, name, key)]
+            waiting += [f"{section}.{key}" for key in late]
+            kept[name] = attrs.evolve(after, **{key: getattr(before, key) for key in late})
+    return Reloaded(attrs.evolve(new, **kept), tuple(waiting))
+
+
+def _is_live(section: str, name: str, key: str) -> bool:
+    return name in LIVE and f"{section}.{key}" not in LIVE_EXCEPT
 
 
 def _differing(before: Any, after: Any) -> Iterator[str]:

@@ -194,6 +194,18 @@ def test_a_reload_has_a_higher_revision_and_names_what_waits_for_a_restart():
     assert new.needs_restart == ("server.listen", "scheduling.prefix_entries_max", "log.level")
 
 
+def test_what_waits_for_a_restart_stays_as_it_was_and_is_named_again():
+    old = load(None, {}, "")
+    text = '[log]\nlevel = "debug"\n[scheduling]\nprefix_entries_max = 100\nprefix = 5\n'
+
+    first = reload(old, None, {}, text)
+    second = reload(first.config, None, {}, text)
+
+    assert (first.config.log.level, first.config.weights.prefix_entries_max) == ("info", 50_000)
+    assert first.config.weights.prefix == 5.0
+    assert second.needs_restart == first.needs_restart == ("scheduling.prefix_entries_max", "log.level")
+
+
 def test_a_reload_of_the_same_needs_nothing():
     old = load(None, {}, MODEL.format(url="http://h:1"))
 
