@@ -35,7 +35,7 @@ from llmgw.tasks.alarms import Alarms
 from llmgw.tasks.dialing import connect
 from llmgw.tasks.sockets import Watcher
 from llmgw.tasks.streams import Stream
-from llmgw.telemetry.log import LogSink
+from llmgw.telemetry.log import LogSink, make_log
 from llmgw.telemetry.metrics import Metrics
 
 ANONYMOUS = KeyRecord("none", b"", "no key", "anonymous", Band.GOLD)
@@ -74,7 +74,7 @@ class Parts:
             self.aggregates,
             self.usage.record,
             self.metrics,
-            self.log if config.log.requests else None,
+            make_log(self.sink, cleaned=True) if config.log.requests else None,
         )
         self.gate = Gate(
             live=self.live,

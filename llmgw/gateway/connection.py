@@ -62,6 +62,7 @@ class HttpExchange:
     _common: Common
     _reader: BodyReader
     gone_at: float | None = field(default=None, init=False)
+    _first: dict[bytes, bytes] | None = field(default=None, init=False)  # each header's first value
     answered: bool = field(default=False, init=False)
     done: bool = field(default=False, init=False)
     keep: bool = field(default=True, init=False)
@@ -69,10 +70,9 @@ class HttpExchange:
     _held: bytes = field(default=b"", init=False)  # the head, until the first piece leaves with it
 
     def header(self, name: bytes) -> bytes | None:
-        for known, value in self.headers:
-            if known == name:
-                return value
-        return None
+        if self._first is None:
+            self._first = dict(reversed(self.headers))
+        return self._first.get(name)
 
     @property
     def body_size(self) -> int:

@@ -8,6 +8,7 @@ from attrs import define, frozen
 from llmgw.core.outcome import Outcome
 from llmgw.gateway.aggregate import Aggregates
 from llmgw.gateway.record import Record, Records, Story
+from llmgw.telemetry.log import clean
 from llmgw.telemetry.metrics import Metrics
 from llmgw.wire.answers import Usage
 
@@ -33,7 +34,7 @@ class Settle:
     aggregates: Aggregates
     usage_row: Callable[[tuple[Any, ...]], None]
     metrics: Metrics
-    log: Any  # a structlog logger, or None: no line a request
+    log: Any  # a structlog logger whose lines are cleaned here, or None: no line a request
 
     def close(self, story: Story, now: float) -> Record:
         """Close a story. Nothing here may wait or fail."""
@@ -61,13 +62,14 @@ class Settle:
         )
 
     def _line(self, record: Record) -> None:
+        """One line a request. What came from outside is cleaned here, where it is known which fields did."""
         self.log.info(
             "request",
             request_id=record.id,
             key=record.key,
             tenant=record.tenant,
             route=record.route,
-            model=record.model or record.asked,
+            model=record.model or clean(record.asked),
             endpoint=record.endpoint,
             outcome=record.outcome,
             status=record.status,
@@ -78,10 +80,14 @@ class Settle:
             total_s=record.total_s,
             tokens=record.completion_tokens,
             attempts=len(record.tries),
-            **({"message": record.message} if record.message else {}),
-            **({"label": record.label} if record.label else {}),
-            **({"retry_count": record.retry_count} if record.retry_count else {}),
+            **self._rare(record),
         )
+
+    def _rare(self, record: Record) -> dict[str, str]:
+        if not (record.message or record.label or record.retry_count):
+            return {}
+        rare = {"message": record.message, "label": record.label, "retry_count": record.retry_count}
+        return {name: clean(value) for name, value in rare.items() if value}
 
 
 def _since(story: Story, at: float | None) -> float | None:

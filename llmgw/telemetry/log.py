@@ -71,14 +71,15 @@ class LogSink:
             whole = whole[os.write(self.fd, whole) :]
 
 
-def make_log(sink: LogSink) -> Any:
-    """A structlog logger whose lines go to the sink."""
+def make_log(sink: LogSink, cleaned: bool = False) -> Any:
+    """A structlog logger whose lines go to the sink; ``cleaned``: its caller has cleaned what came from outside."""
     limits = sink.limits
     timestamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
-    last = _as_json if limits.format == "json" else _as_text
+    last: Any = _as_json if limits.format == "json" else _as_text
+    before: list[Any] = [] if cleaned else [structlog.processors.format_exc_info, _clean]
     return structlog.wrap_logger(
         sink,
-        processors=[structlog.processors.add_log_level, timestamp, structlog.processors.format_exc_info, _clean, last],  # type: ignore[list-item]
+        processors=[structlog.processors.add_log_level, timestamp, *before, last],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[limits.level]),
         cache_logger_on_first_use=True,
     )

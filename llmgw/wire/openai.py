@@ -1,5 +1,6 @@
 """What the gateway reads of a request's JSON, and the few bytes it changes before an engine sees it."""
 
+import operator
 import re
 from typing import Any
 
@@ -46,7 +47,7 @@ _Read = msgspec.defstruct(
     ],
 )
 
-_WATCHED = (*_ACTED_ON, *PRIVILEGED)
+_members = operator.attrgetter(*_ACTED_ON, *PRIVILEGED)
 _made: list[Given] = []  # during one decode; msgspec keeps only the last of repeated members
 
 
@@ -80,8 +81,8 @@ class Ask:
 def read(body: bytes, model_needed: bool = True) -> Ask:
     """Decode what we act on. Raises Invalid."""
     found = _decoded(body)
-    given = [name for name in _WATCHED if getattr(found, name) is not _ABSENT]
-    if len(_made) != len(given):
+    given = _members(found)
+    if len(_made) != len(given) - given.count(_ABSENT):
         raise Invalid("a member that decides about this request stands twice in the body", None, "invalid_json")
     stream = _flag(found.stream, "stream")
     options = _options(found.stream_options)
@@ -95,11 +96,18 @@ def read(body: bytes, model_needed: bool = True) -> Ask:
         max_tokens=_count(found.max_completion_tokens, "max_completion_tokens")
         or _count(found.max_tokens, "max_tokens"),
         n=_count(found.n, "n", least=1) or 1,
-        privileged=tuple(name for name in given if name not in _ACTED_ON),
+        privileged=_privileged(given),
         prompt=bytes(found.messages or found.prompt or found.input),
         session=bytes(found.prompt_cache_key),
         wants_base64=bytes(found.encoding_format) == b'"base64"',
     )
+
+
+def _privileged(given: tuple[Given, ...]) -> tuple[str, ...]:
+    mine = given[len(_ACTED_ON) :]
+    if mine.count(_ABSENT) == len(mine):
+        return ()
+    return tuple(name for name, value in zip(PRIVILEGED, mine, strict=True) if value is not _ABSENT)
 
 
 def for_engine(ask: Ask, served_name: str, inject_usage: bool) -> bytes:
