@@ -33,7 +33,11 @@ async def connected(port: int, receive_buffer: int | None = None) -> trio.Socket
     sock = trio.socket.socket()
     if receive_buffer:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-    await sock.connect(("127.0.0.1", port))
+    try:
+        await sock.connect(("127.0.0.1", port))
+    except BaseException:
+        sock.close()
+        raise
     return trio.SocketStream(sock)
 
 
@@ -47,6 +51,38 @@ async def all_of(stream: trio.abc.ReceiveStream) -> bytes:
     except trio.BrokenResourceError:
         pass
     return bytes(got)
+
+
+async def answer_on(stream: trio.abc.ReceiveStream) -> bytes:
+    """One answer with a Content-Length, of a connection that stays."""
+    got = b""
+    with trio.fail_after(WITHIN_S):
+        while (ends := _end_of(got)) is None or len(got) < ends:
+            some = await stream.receive_some(65536)
+            assert some, f"closed after {got!r}"
+            got += some
+    return got
+
+
+def _end_of(got: bytes) -> int | None:
+    head, blank, _ = got.lower().partition(b"\r\n\r\n")
+    if not blank:
+        return None
+    length = next(line for line in head.split(b"\r\n") if line.startswith(b"content-length:"))
+    return len(head) + 4 + int(length.partition(b":")[2])
+
+
+def http_only(answer: Any) -> Any:
+    """An ASGI app out of what answers its requests."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await answer(scope, receive, send)
+        while scope["type"] == "lifespan":
+            moment = (await receive())["type"]
+            await send({"type": f"{moment}.complete"})
+
+    return app
 
 
 async def said_to(port: int, raw: bytes) -> bytes:
