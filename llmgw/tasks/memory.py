@@ -32,6 +32,7 @@ class MemoryStream:
     _out: _Pipe
     peer: str = "memory"
     write_stall: float = 30.0
+    shielded: bool = True  # as a socket's: off where a cancel ends the connection anyway
     on_hangup: Callable[[], None] | None = None
     gone: bool = False
     closed: bool = False
@@ -68,7 +69,7 @@ class MemoryStream:
                 rest = rest[room:]
                 self._out.wake()
                 continue
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + self.write_stall) as scope:
+            with trio.CancelScope(shield=self.shielded, deadline=trio.current_time() + self.write_stall) as scope:
                 await self._out.changed.park()
             if scope.cancelled_caught:
                 raise Stalled(f"no byte taken for {self.write_stall:g} s")
