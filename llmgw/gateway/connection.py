@@ -113,6 +113,11 @@ class HttpExchange:
             framing, self.keep = b"", False
         self._held = self._head_bytes(status, framing, headers)
 
+    async def flush(self) -> None:
+        if self._held:
+            held, self._held = self._held, b""
+            await self._stream.send(held)
+
     async def send(self, data: bytes) -> None:
         if self.method == "HEAD" or not data:
             return
@@ -135,10 +140,14 @@ class HttpExchange:
     def _head_bytes(self, status: int, framing: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         if not self._head.keep_alive or self._common.draining or (self.body_unread and not self._reader.absorb()):
             self.keep = False
-        return b"%b%bx-request-id: %b\r\n%b%b%b%b\r\n" % (
+        # OpenAI's clients read x-request-id, Anthropic's request-id (its models routes are shared with OpenAI's).
+        id, took_ms = self.id.encode("ascii"), (trio.current_time() - self.received_at) * 1000
+        return b"%b%bx-request-id: %b\r\nrequest-id: %b\r\nopenai-processing-ms: %d\r\n%b%b%b%b\r\n" % (
             http1.status_line(status),
             self._common.common_headers(),
-            self.id.encode("ascii"),
+            id,
+            id,
+            took_ms,
             framing,
             http1.header_lines(headers),
             self._cors(),
