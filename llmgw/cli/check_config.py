@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -48,8 +49,24 @@ def _say_fine(config: Config, output: str) -> None:
         return
     for warning in config.warnings:
         click.echo(f"warning: {printable(str(warning))}", err=True)
+    for line in _summary(config):
+        click.echo(printable(line))
+
+
+def _summary(config: Config) -> Iterator[str]:
     models, endpoints = len(config.fleet.models), len(config.fleet.endpoints)
-    click.echo(f"{config.file}: fine, {_count(models, 'model')} and {_count(endpoints, 'endpoint')}")
+    yield f"{config.file}: fine, {_count(models, 'model')} and {_count(endpoints, 'endpoint')}"
+    yield f"  clients on {_scheme(config.listen.tls_cert)}://{config.listen.listen}"
+    yield f"  operators on {_scheme(config.admin.tls_cert)}://{config.admin.listen}"
+    for model in config.fleet.models.values():
+        names = f" (also {', '.join(model.aliases)})" if model.aliases else ""
+        served = ", ".join(f"{e.id} ({e.engine})" for e in model.endpoints) or "nothing"
+        others = "".join(f", then {fallback.model}" for fallback in model.fallback)
+        yield f"  {model.name}{names}: {served}{others}"
+
+
+def _scheme(certificate: str) -> str:
+    return "https" if certificate else "http"
 
 
 def _count(number: int, what: str) -> str:

@@ -26,13 +26,19 @@ def is_loopback(address: str) -> bool:
     """Nobody but this machine can reach it."""
     host, _ = split_address(address)
     ip = _ip(host)
-    return ip.is_loopback if ip is not None else host == "localhost"
+    return ip.is_loopback if ip is not None else host.lower() == "localhost"
 
 
 def clash(one: str, other: str) -> bool:
     """Two listeners can't stand on these; port 0 is any free one."""
     (host, port), (host2, port2) = split_address(one), split_address(other)
-    return port == port2 != 0 and (host == host2 or _is_any(host) or _is_any(host2))
+    return port == port2 != 0 and (_same(host, host2) or _is_any(host) or _is_any(host2))
+
+
+def _same(host: str, host2: str) -> bool:
+    # A listener on localhost stands on 127.0.0.1.
+    plain, plain2 = (("127.0.0.1" if h.lower() == "localhost" else h.lower()) for h in (host, host2))
+    return plain == plain2 or (_ip(plain) is not None and _ip(plain) == _ip(plain2))
 
 
 def _is_any(host: str) -> bool:

@@ -1,5 +1,6 @@
 """Whether settings that make sense alone make sense together."""
 
+import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -9,6 +10,7 @@ from attrs import frozen
 from llmgw.config.addresses import clash, is_loopback
 from llmgw.config.problems import Problems
 from llmgw.config.read import ENVIRONMENT, Read, default_of, settings_of
+from llmgw.config.units import shown
 from llmgw.config.values import written
 from llmgw.core.settings import Unit
 from llmgw.store.errors import StoreUnavailable
@@ -32,6 +34,9 @@ NOT_ABOVE = (
     ("breaker.open_for", "breaker.open_max"),
     ("store.usage_batch_max", "store.usage_queue_max"),
 )
+# As a browser sends it: no path, no slash at the end, small letters.
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[a-z0-9._\[\]:-]+", re.ASCII)
+_HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", re.ASCII)
 # A probe that may hang for longer than this many rounds says nothing about now.
 PROBE_ROUNDS_MAX = 10
 
@@ -113,6 +118,22 @@ def _check_listeners(checking: Checking) -> None:
         checking.refuse("admin.listen", what, "listen on 127.0.0.1 or set admin.tls_cert and admin.tls_key")
 
 
+def _check_origins(checking: Checking) -> None:
+    """They are compared letter by letter, so one that no browser sends would never match."""
+    for key, besides in (("server.cors_origins", ("*", "null")), ("admin.allowed_origins", ())):
+        for index, origin in enumerate(checking.value(key)):
+            if origin not in besides and not _ORIGIN.fullmatch(origin):
+                what = f"{shown(origin)} is no origin that a browser sends"
+                checking.refuse(f"{key}[{index}]", what, 'write it like "https://ops.example.com"')
+
+
+def _check_hosts(checking: Checking) -> None:
+    for index, host in enumerate(checking.value("admin.allowed_hosts")):
+        if not _HOST.fullmatch(host):
+            what = f"{shown(host)} is no host name"
+            checking.refuse(f"admin.allowed_hosts[{index}]", what, 'write it like "ops.example.com", without a port')
+
+
 def _check_tls(checking: Checking) -> None:
     for section in ("server", "admin"):
         cert, key = checking.value(f"{section}.tls_cert"), checking.value(f"{section}.tls_key")
@@ -146,6 +167,8 @@ CHECKS: tuple[Callable[[Checking], None], ...] = (
     _check_contradictions,
     _check_probe,
     _check_listeners,
+    _check_origins,
+    _check_hosts,
     _check_tls,
     _check_store,
 )

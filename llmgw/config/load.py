@@ -16,7 +16,7 @@ from llmgw.config.problems import ConfigError, Problem, Problems, Refused
 from llmgw.config.read import MODELS, SECTIONS, build_sections, read_sections
 from llmgw.config.settings import AdminSettings, ListenSettings
 from llmgw.core.breaker import BreakerLimits
-from llmgw.core.fleet import Fleet, fleet_of
+from llmgw.core.fleet import Engine, Fleet, fleet_of
 from llmgw.core.scheduling import Weights
 from llmgw.engines.limits import ClientLimits, ProbeLimits
 from llmgw.gateway.limits import DoorLimits, RecordLimits, RelayLimits
@@ -77,6 +77,8 @@ def _tree(path: Path | None, text: str | None, problems: Problems) -> dict[str, 
             raise Refused(f"it is no TOML: {error}", "mend that line first") from None
         except RecursionError:
             raise Refused("it is nested too deeply", "write it flatter") from None
+        except ValueError:  # a number of thousands of digits
+            raise Refused("it holds a number that is far too long", "mend that number first") from None
     raise ConfigError(tuple(problems.found))
 
 
@@ -107,8 +109,9 @@ def _warnings(
             yield Problem(file, f"{written.where}.endpoints", "nothing serves this model", "add a [[models.endpoints]]")
     if built["listen"].no_auth:
         yield Problem(file, "server.no_auth", "no key is asked for", "take it out before anybody relies on this")
-    if built["engines"].idle_max >= 5:
-        what = "vLLM closes an idle connection after 5 s, and a request may meet that"
+    vllm = [e.id for written in models for e in written.model.endpoints if e.engine is Engine.VLLM]
+    if built["engines"].idle_max >= 5 and vllm:
+        what = f"vLLM closes an idle connection after 5 s, and a request to {vllm[0]} may meet that"
         yield Problem(file, "engines.idle_max", what, "stay below 5s unless your engines wait longer")
     if path is not None and _open_to_others(path):
         for key in _plain_secrets(tree):

@@ -19,6 +19,10 @@ SIZES = {
     "TB": 10**12,
 }
 
+# Beyond these the kernel, a timer or the store would refuse; a limit nobody reaches is written smaller.
+SECONDS_MAX = 3650 * 86400.0
+WHOLE_MAX = 2**63 - 1
+
 _NUMBER_UNIT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s?([A-Za-z]*)", re.ASCII)
 
 
@@ -31,8 +35,12 @@ def seconds_of(value: object) -> float:
     if isinstance(value, str):
         number, scale = _split(value, DURATIONS, "s", "duration", LIKE_DURATION)
         # Through a division where that is exact: 250ms is 0.25, not 250 * 0.001.
-        return float(number) / 1000 if scale == DURATIONS["ms"] else float(number) * scale
-    return float(_number(value, "duration", LIKE_DURATION))
+        seconds = float(number) / 1000 if scale == DURATIONS["ms"] else float(number) * scale
+    else:
+        seconds = float(_number(value, "duration", LIKE_DURATION))
+    if seconds > SECONDS_MAX:
+        raise Refused(f"{shown(value)} is too long", f'write "{text_of_seconds(SECONDS_MAX)}" or less')
+    return seconds
 
 
 def bytes_of(value: object) -> int:
@@ -44,6 +52,8 @@ def bytes_of(value: object) -> int:
         amount = _number(value, "size", LIKE_SIZE)
     if amount != int(amount):
         raise Refused(f"{value!r} is no whole number of bytes", LIKE_SIZE)
+    if amount > WHOLE_MAX:
+        raise Refused(f"{shown(value)} is too large", LIKE_SIZE)
     return int(amount)
 
 
@@ -82,12 +92,18 @@ def _split(text: str, units: Mapping[str, float], bare: str, kind: str, like: st
 def _number(value: object, kind: str, like: str) -> float | int:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Refused(f"{shown(value)} is no {kind}", like)
-    if not math.isfinite(value) or value < 0:
-        raise Refused(f"{value!r} is no {kind}", like)
+    # Compared, not turned into a float: TOML's whole numbers have no end.
+    if not 0 <= value < math.inf:
+        raise Refused(f"{shown(value)} is no {kind}", like)
+    if value > WHOLE_MAX:
+        raise Refused(f"{shown(value)} is too large for a {kind}", like)
     return value
 
 
 def shown(value: object) -> str:
     """A value as a message shows it: short, on one line."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of thousands of digits
+        return "a number of thousands of digits"
     return text if len(text) <= 60 else text[:57] + "…"

@@ -1,6 +1,5 @@
 """What one setting's value is, from TOML or from an environment variable, by what the setting says of itself."""
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,7 +8,7 @@ import attrs
 from llmgw.config.addresses import split_address
 from llmgw.config.problems import Refused
 from llmgw.config.secrets import secret_of
-from llmgw.config.units import bytes_of, seconds_of, shown, text_of_bytes, text_of_seconds
+from llmgw.config.units import WHOLE_MAX, bytes_of, seconds_of, shown, text_of_bytes, text_of_seconds
 from llmgw.core.settings import Unit
 
 FLAGS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
@@ -100,11 +99,14 @@ def _from_text(unit: Unit, text: str) -> object:
 def _count(raw: object) -> int:
     if isinstance(raw, bool) or not isinstance(raw, int):
         raise Refused(f"{shown(raw)} is no whole number", "write it like 100")
+    if abs(raw) > WHOLE_MAX:
+        raise Refused(f"{shown(raw)} is far too much", "write it like 100")
     return raw
 
 
 def _ratio(raw: object) -> float:
-    if isinstance(raw, bool) or not isinstance(raw, int | float) or not math.isfinite(raw):
+    # Compared before it becomes a float: TOML's whole numbers have no end.
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or not abs(raw) <= WHOLE_MAX:
         raise Refused(f"{shown(raw)} is no number", "write it like 0.5")
     return float(raw)
 

@@ -18,7 +18,10 @@ class DoorLimits:
     body_within: float = setting(30.0, Unit.SECONDS, "time any body may take, before its size counts")
     body_rate_min: int = setting(1024, Unit.BYTES, "a body's least rate per second beyond body_within; slower is 408")
     idle_keepalive: float = setting(75.0, Unit.SECONDS, "an idle connection is closed after this")
-    write_stall: float = setting(30.0, Unit.SECONDS, "a client that takes no byte for this long is cut off")
+    # Twice this is the kernel's TCP_USER_TIMEOUT, which holds 24 days.
+    write_stall: float = setting(
+        30.0, Unit.SECONDS, "a client that takes no byte for this long is cut off", at_most=86400
+    )
     drain_max: int = setting(8 * 1024**2, Unit.BYTES, "after an early answer, unread bytes taken before closing")
     drain_within: float = setting(1.0, Unit.SECONDS, "and the time for it")
     connections_max: int = setting(10_000, Unit.COUNT, "open client connections; beyond it the oldest idle one goes")

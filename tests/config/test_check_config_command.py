@@ -15,12 +15,22 @@ def run(*arguments, **environ):
 
 def test_a_good_file_is_fine(tmp_path):
     file = tmp_path / "llmgw.toml"
-    file.write_text(GOOD)
+    file.write_text(GOOD.replace('"m"', '"m"\naliases = ["n"]\nfallback = ["spare"]') + '[[models]]\nname = "spare"\n')
     file.chmod(0o600)
 
     result = run(file)
 
-    assert (result.exit_code, result.output) == (0, f"{file}: fine, 1 model and 1 endpoint\n")
+    assert (result.exit_code, result.stdout.splitlines()) == (
+        0,
+        [
+            f"{file}: fine, 2 models and 1 endpoint",
+            "  clients on http://127.0.0.1:7440",
+            "  operators on http://127.0.0.1:7442",
+            "  m (also n): h:1 (vllm), then spare",
+            "  spare: nothing",
+        ],
+    )
+    assert result.stderr.startswith(f"warning: {file}:models[1].endpoints: nothing serves this model")
 
 
 def test_a_bad_file_is_2_and_a_line_a_problem(tmp_path):

@@ -222,3 +222,18 @@ def test_tls_files_that_belong_together_are_accepted(tmp_path):
 
     assert load(None, {}, text % "key").admin.listen == "0.0.0.0:7442"
     assert "admin.tls_cert" in problem_of(text % "other")
+
+
+def test_only_an_engine_that_hangs_up_after_five_seconds_is_warned_of():
+    text = '[engines]\nidle_max = "9s"\n' + MODEL.format(url="http://h:1")
+
+    assert [warning.key for warning in load(None, {}, text).warnings] == ["engines.idle_max"]
+    assert load(None, {}, text + 'engine = "openai"').warnings == ()
+
+
+def test_origins_and_hosts_as_browsers_send_them_are_accepted():
+    text = (
+        '[server]\ncors_origins = ["*", "null", "https://a.b:8443", "http://[::1]:3000"]\n'
+        '[admin]\nallowed_origins = ["https://a.b"]\nallowed_hosts = ["A.b", "[::1]", "10.0.0.1"]\n'
+    )
+    assert load(None, {}, text).admin.allowed_hosts == ("A.b", "[::1]", "10.0.0.1")

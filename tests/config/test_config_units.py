@@ -49,6 +49,19 @@ def test_what_is_no_size_is_refused_with_an_example(nonsense):
     assert refused.value.what_to_do.startswith("write ")
 
 
+@pytest.mark.parametrize("read", [seconds_of, bytes_of])
+@pytest.mark.parametrize(
+    "huge",
+    [
+        pytest.param(x, id=f"huge{i}")
+        for i, x in enumerate(["9" * 18 + "d", "9" * 18 + "TiB", 10**400, 1e308, 16**5000])
+    ],
+)
+def test_what_no_clock_and_no_memory_holds_is_refused(read, huge):
+    with pytest.raises(Refused):
+        read(huge)
+
+
 @given(st.integers(0, 10**12))
 def test_a_size_reads_back_as_it_was_written(size):
     assert bytes_of(text_of_bytes(size)) == size
@@ -94,6 +107,9 @@ def test_two_listeners_clash_on_one_port_of_one_host():
     assert clash("127.0.0.1:1", "127.0.0.1:1")
     assert clash("0.0.0.0:1", "127.0.0.1:1")
     assert clash("127.0.0.1:1", "[::]:1")
+    assert clash("localhost:1", "127.0.0.1:1")
+    assert clash("[::1]:1", "[0:0::1]:1")
+    assert not clash("localhost:1", "[::1]:1")
     assert not clash("127.0.0.1:1", "127.0.0.2:1")
     assert not clash("127.0.0.1:1", "127.0.0.1:2")
     assert not clash("127.0.0.1:0", "127.0.0.1:0")
