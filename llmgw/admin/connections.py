@@ -25,8 +25,13 @@ CLOSE_WITHIN_S = 1.0
 _OVER = (trio.BrokenResourceError, trio.ClosedResourceError)
 
 
-async def stay_http1(_protocol: Any, _event: Any) -> None:
-    """Instead of H11Protocol._check_protocol: neither an h2c upgrade nor prior knowledge of HTTP/2."""
+async def stay_http1(_protocol: Any, request: Any) -> None:
+    """Instead of H11Protocol._check_protocol: no upgrade, to h2c or to websockets, and no HTTP/2 assumed.
+
+    What an upgrade asks for may be ignored. A refused websocket followed by bytes of its own raises.
+    """
+    kept = [(name, value) for name, value in request.headers if name != b"upgrade"]
+    object.__setattr__(request, "headers", kept)  # h11 froze it
 
 
 H11Protocol._check_protocol = stay_http1  # type: ignore[method-assign,assignment]

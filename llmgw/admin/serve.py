@@ -112,9 +112,7 @@ def _http1_only(app: Any) -> Any:
     """Nothing but plain HTTP/1.x requests reach the app."""
 
     async def filtered(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1000})
-        elif scope["type"] == "http" and scope["http_version"] not in ("1.0", "1.1"):
+        if scope["type"] == "http" and scope["http_version"] not in ("1.0", "1.1"):
             await send({"type": "http.response.start", "status": 505, "headers": [(b"connection", b"close")]})
             await send({"type": "http.response.body", "body": b""})
         else:
