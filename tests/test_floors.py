@@ -20,8 +20,8 @@ HEIGHT = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 
 # The core and the wire know no world; what they may use of the standard library is listed, not guessed.
 PURE_STDLIB = set(
-    "__future__ abc array base64 binascii bisect collections dataclasses difflib enum functools hashlib heapq hmac html http"
-    " ipaddress itertools json math operator re statistics string struct textwrap types typing urllib zlib".split()
+    "__future__ abc array base64 binascii bisect collections dataclasses difflib enum functools hashlib heapq hmac html"
+    " http ipaddress itertools json math operator re statistics string struct textwrap types typing urllib zlib".split()
 )
 PURE_PACKAGES = {"core": {"attr", "attrs"}, "wire": {"attrs", "msgspec", "httptools", "cattrs", "h2", "hpack"}}
 
