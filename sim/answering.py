@@ -3,12 +3,14 @@
 from collections.abc import Callable
 
 import trio
-from attrs import define
+from attrs import define, field
 
 from llmgw.gateway.exchange import Exchange
 from sim.asked import Ask
+from sim.connecting import reset_connection
 from sim.engine_model import Engine, Sequence, State
 from sim.faults import NO_FAULT, Fault
+from sim.first_tokens import FirstTokens
 from sim.openai_forms import Form, compact
 
 EVENT_STREAM = [(b"content-type", b"text/event-stream; charset=utf-8")]
@@ -19,20 +21,28 @@ _FAILED = "EngineCore encountered an issue. See stack trace (above) for the root
 class Answering:
     engine: Engine
     die: Callable[[], None]
+    first_tokens: FirstTokens = field(factory=FirstTokens, init=False)
 
     async def answer(self, exchange: Exchange, ask: Ask, form: Form, fault: Fault) -> bool:
         """Whether the engine got to the end of it."""
-        with self.engine.sequence(ask.prompt, ask.wants) as sequence:
-            if fault.slow_first_token_s:
-                await trio.sleep(fault.slow_first_token_s)
-            if ask.stream:
-                await self._stream(exchange, sequence, form, fault)
-            else:
-                await self._plain(exchange, sequence, form, fault)
+        with self.engine.sequence(ask.prompt, ask.wants, form.id) as sequence:
+            try:
+                if ask.stream:
+                    await exchange.start(200, EVENT_STREAM)
+                    await exchange.flush()  # as vLLM does: the head does not wait for a token
+                if fault.slow_first_token_s:
+                    await trio.sleep(fault.slow_first_token_s)
+                if ask.stream:
+                    await self._stream(exchange, sequence, form, fault)
+                else:
+                    await self._plain(exchange, sequence, form, fault)
+            finally:
+                if sequence.first_at is not None:
+                    waited = sequence.first_at - exchange.received_at
+                    self.first_tokens.took(max(waited, fault.slow_first_token_s))
             return sequence.state is State.DONE
 
     async def _stream(self, exchange: Exchange, sequence: Sequence, form: Form, fault: Fault) -> None:
-        await exchange.start(200, EVENT_STREAM)
         sent = 0
         while count := await sequence.tokens():
             if not sent:
@@ -59,11 +69,18 @@ class Answering:
             self.die()
         if fault.role_then_error or fault.error_event_after is not None:
             await exchange.send(form.failure(_FAILED))
-        if fault.reset_after_events is not None or fault.die_after_events is not None:
+        await self._ends_badly(exchange, fault)
+        return True
+
+    async def _ends_badly(self, exchange: Exchange, fault: Fault) -> None:
+        if fault.reset_after_events is not None:
+            # A step later, so that what was sent has been read: a reset takes the rest with it.
+            await trio.sleep(self.engine.shape.step)
+            reset_connection()
+        if _cuts(fault):
             exchange.cut()
         else:
             await exchange.end()
-        return True
 
     async def _plain(self, exchange: Exchange, sequence: Sequence, form: Form, fault: Fault) -> None:
         made = await sequence.all_tokens()
@@ -73,7 +90,9 @@ class Answering:
         """A plain answer, or what a fault makes of it."""
         if fault.die_after_events is not None:
             self.die()
-        if fault.die_after_events is not None or fault.reset_after_events is not None:
+        if fault.reset_after_events is not None:
+            reset_connection()
+        if _cuts(fault):
             exchange.cut()
         elif fault.role_then_error or fault.error_event_after is not None:
             failed = {"message": _FAILED, "type": "InternalServerError", "param": None, "code": 500}
@@ -99,10 +118,16 @@ def _ends_after(fault: Fault, wants: int) -> int | None:
     """After how many events the stream ends badly; None when it does not."""
     if fault.role_then_error:
         return 0
-    for events in (fault.die_after_events, fault.reset_after_events, fault.error_event_after):
+    ways = (fault.die_after_events, fault.reset_after_events, fault.cut_after_events, fault.error_event_after)
+    for events in ways:
         if events is not None:
             return events
     return max(1, wants // 2) if fault.truncated else None
+
+
+def _cuts(fault: Fault) -> bool:
+    """Whether the connection goes before the answer is whole."""
+    return (fault.die_after_events, fault.reset_after_events, fault.cut_after_events) != (None, None, None)
 
 
 def _spoiled(body: bytes, fault: Fault) -> bytes:

@@ -54,12 +54,20 @@ class Ask:
 
 def object_of(body: bytes) -> JsonObject:
     try:
-        asked = msgspec.json.decode(body)
-    except msgspec.DecodeError as error:
+        asked = decoded(body)
+    except ValueError as error:
         raise _invalid("body.0", "json_invalid", "JSON decode error", f"ctx': {{'error': '{error}'}}") from error
     if not isinstance(asked, dict):
         raise _invalid("body", "model_attributes_type", "Input should be a valid dictionary or object", "")
     return asked
+
+
+def decoded(body: bytes) -> Any:
+    """Raises ValueError, for what is nested too deep as well."""
+    try:
+        return msgspec.json.decode(body)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
 
 
 def required(asked: JsonObject, name: str) -> Any:

@@ -1,12 +1,15 @@
 """The engine's `/metrics`, under vLLM's names."""
 
 from sim.engine_model import Engine
+from sim.first_tokens import FirstTokens
 
 CONTENT_TYPE = b"text/plain; version=1.0.0; charset=utf-8"
 _FINISHED = ("stop", "length", "abort", "error", "repetition")
 
 
-def metrics(engine: Engine, model: str, started_at: float, finished: dict[str, int]) -> bytes:
+def metrics(
+    engine: Engine, model: str, started_at: float, finished: dict[str, int], first_tokens: FirstTokens
+) -> bytes:
     """``started_at`` on the wall clock; ``finished``: requests by how they ended."""
     escaped = model.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
     labels = ['engine="0"', f'model_name="{escaped}"']
@@ -40,8 +43,21 @@ def metrics(engine: Engine, model: str, started_at: float, finished: dict[str, i
     say("generation_tokens_total", "counter", ("", counters.generation_tokens))
     ended = {**finished, "abort": counters.aborted}
     say("request_success_total", "counter", *((f'finished_reason="{r}"', ended.get(r, 0)) for r in _FINISHED))
+    lines += _histogram("time_to_first_token_seconds", first_tokens, labels)
     lines.append(f'vllm:cache_config_info{{block_size="16",engine="0",num_gpu_blocks="{engine.blocks.total}"}} 1.0')
     return ("\n".join(lines) + "\n").encode()
+
+
+def _histogram(name: str, times: FirstTokens, labels: list[str]) -> list[str]:
+    buckets = times.up_to()
+    common = _labels(labels, "")
+    return [
+        f"# HELP vllm:{name} As vLLM counts it.",
+        f"# TYPE vllm:{name} histogram",
+        *(f"""vllm:{name}_bucket{{{_labels(labels, f'le="{bound}"')}}} {float(count)}""" for bound, count in buckets),
+        f"vllm:{name}_count{{{common}}} {float(buckets[-1][1])}",
+        f"vllm:{name}_sum{{{common}}} {times.total_s}",
+    ]
 
 
 def _labels(common: list[str], more: str) -> str:

@@ -33,6 +33,7 @@ class EngineShape:
     step: float = 0.02
     seed: int = 0
     context: int = 8192
+    batch_rate: float = 0.0  # tokens a second of all sequences together; 0: as many as there are sequences
 
     @property
     def longest(self) -> int:
@@ -53,10 +54,12 @@ class Sequence:
 
     prompt: bytes
     wants: int  # tokens to generate; 0 for embeddings and scores
+    name: str = ""  # of the answer it is for
     state: State = field(default=State.WAITING, init=False)
     prompt_tokens: int = field(init=False)
     hashes: list[bytes] = field(init=False)
     made: int = field(default=0, init=False)
+    first_at: float | None = field(default=None, init=False)  # when it had its first token
     cached_tokens: int = field(default=0, init=False)
     lease: Lease = field(factory=Lease, init=False)
     _to_prefill: float = field(default=0.0, init=False)
@@ -149,9 +152,9 @@ class Engine:
         self.blocks = Blocks(self.shape.blocks)
 
     @contextmanager
-    def sequence(self, prompt: bytes, wants: int) -> Iterator[Sequence]:
+    def sequence(self, prompt: bytes, wants: int, name: str = "") -> Iterator[Sequence]:
         """Queue a prompt; whatever ends the block, a cancel included, frees its slot and its blocks at once."""
-        sequence = Sequence(prompt, wants)
+        sequence = Sequence(prompt, wants, name)
         if sequence.prompt_tokens + wants > self.shape.longest:
             raise ValueError("longer than the engine's context")
         self.waiting.append(sequence)
@@ -181,7 +184,7 @@ class Engine:
         """One step: admit, prefill, decode."""
         self._admit()
         budget = self.shape.prefill_rate * elapsed
-        tokens = self.shape.decode_rate * elapsed
+        tokens = self._rate() * elapsed
         for sequence in list(self.running):
             if sequence.state is not State.RUNNING:
                 continue  # preempted by an earlier one in this very step
@@ -194,6 +197,13 @@ class Engine:
     @property
     def kv_usage(self) -> float:
         return self.blocks.used / self.blocks.total
+
+    def _rate(self) -> float:
+        """Tokens a second for each: its own, or its share of what the batch makes."""
+        shape = self.shape
+        if not shape.batch_rate or not self.running:
+            return shape.decode_rate
+        return min(shape.decode_rate, shape.batch_rate / len(self.running))
 
     def _admit(self) -> None:
         while self.waiting and len(self.running) < self.shape.slots:
@@ -218,6 +228,8 @@ class Engine:
             if self._preempt_last() is sequence:
                 return
         sequence.made += due
+        if due and sequence.first_at is None:
+            sequence.first_at = self._ticked
         self.counters.generation_tokens += due
         if sequence.made >= sequence.wants:
             self._done(sequence)

@@ -1,14 +1,16 @@
 """The routes that tell of the engine: models, health, metrics, and what only a simulator has."""
 
-import msgspec
+from itertools import islice
 
 from llmgw.gateway.exchange import Exchange
-from sim.asked import JsonObject, Wrong
+from sim.asked import JsonObject, Wrong, decoded
 from sim.engine_metrics import CONTENT_TYPE, metrics
+from sim.engine_model import Sequence
 from sim.openai_forms import compact
 from sim.simulator import Route, Simulator
 
 VERSION = "0.32.0"
+_SHOWN_MOST = 200  # sequences in /sim/state
 
 
 async def models(sim: Simulator, exchange: Exchange) -> None:
@@ -43,7 +45,7 @@ async def load(sim: Simulator, exchange: Exchange) -> None:
 
 
 async def show_metrics(sim: Simulator, exchange: Exchange) -> None:
-    text = metrics(sim.engine, sim.shape.models[0], sim.started_at, sim.finished)
+    text = metrics(sim.engine, sim.shape.models[0], sim.started_at, sim.finished, sim.answering.first_tokens)
     await exchange.answer(200, text, content_type=CONTENT_TYPE)
 
 
@@ -51,7 +53,8 @@ async def state(sim: Simulator, exchange: Exchange) -> None:
     engine = sim.engine
     blocks = engine.blocks
     held = {"total": blocks.total, "free": blocks.free, "used": blocks.used, "cached": blocks.cached}
-    counters = engine.counters
+    counters, busy = engine.counters, sim.connections()
+    sequences = [*islice(engine.running, _SHOWN_MOST), *islice(engine.waiting, _SHOWN_MOST)][:_SHOWN_MOST]
     shown = {
         "blocks": held,
         "running": len(engine.running),
@@ -60,8 +63,22 @@ async def state(sim: Simulator, exchange: Exchange) -> None:
         "aborted": counters.aborted,
         "preempted": counters.preempted,
         "generation_tokens": counters.generation_tokens,
+        "connections": {"open": len(busy), "busy": sum(busy)},
+        "sequences": [_shown(sequence) for sequence in sequences],
     }
     await exchange.answer(200, compact(shown))
+
+
+def _shown(sequence: Sequence) -> JsonObject:
+    return {
+        "id": sequence.name,
+        "state": sequence.state.value,
+        "prompt_tokens": sequence.prompt_tokens,
+        "cached_tokens": sequence.cached_tokens,
+        "made": sequence.made,
+        "wants": sequence.wants,
+        "blocks": sequence.lease.size,
+    }
 
 
 async def show_faults(sim: Simulator, exchange: Exchange) -> None:
@@ -70,8 +87,8 @@ async def show_faults(sim: Simulator, exchange: Exchange) -> None:
 
 async def set_faults(sim: Simulator, exchange: Exchange) -> None:
     try:
-        sim.faults.set(msgspec.json.decode(await exchange.body()))
-    except (ValueError, msgspec.DecodeError) as error:
+        sim.faults.set(decoded(await exchange.body()))
+    except ValueError as error:
         raise Wrong(400, str(error)) from error
     await _faults_changed(sim, exchange)
 

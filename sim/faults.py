@@ -1,5 +1,6 @@
-"""What is the engine told to do wrong, for how many requests, on which routes?"""
+"""What is the engine told to do wrong, for how many requests, or which share of them, on which routes?"""
 
+from random import Random
 from typing import Any
 
 import attrs
@@ -13,7 +14,8 @@ class Fault:
     hang: bool = False  # never answers
     slow_first_token_s: float = 0.0
     die_after_events: int | None = None  # the process is gone, as if killed
-    reset_after_events: int | None = None  # the connection is cut
+    reset_after_events: int | None = None  # the connection is reset, as by a host that crashed
+    cut_after_events: int | None = None  # the connection is closed without the answer's end
     status: int | None = None
     body: Any = None  # with `status`: JSON, or text as it is
     headers: dict[str, str] = field(factory=dict)  # with `status`
@@ -27,6 +29,7 @@ class Fault:
     ignore_sigterm: bool = False
     fork_children: int = 0  # processes that outlive it unless somebody ends them all
     count: int | None = None  # requests it is for; None: all
+    share: float | None = None  # of requests, drawn from the engine's seed; None: every one
     route: str | None = None  # "/v1/chat/completions"; None: all that generate
 
     @property
@@ -48,6 +51,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "wedge": (bool,),
     "ignore_sigterm": (bool,),
     "slow_first_token_s": (int, float),
+    "share": (int, float),
     "route": (str,),
     "headers": (dict,),
 }
@@ -65,6 +69,8 @@ def fault_of(said: object) -> Fault:
             raise ValueError(f"{name} must be {' or '.join(t.__name__ for t in wanted)}, not {value!r}")
         if name in _STATUSES and not 200 <= value <= 599:
             raise ValueError(f"{name} must be 200 to 599, not {value}")
+        if name == "share" and value > 1:
+            raise ValueError(f"{name} must be 0 to 1, not {value}")
         if name == "fork_children" and value > _MOST_CHILDREN:
             raise ValueError(f"{name} must be at most {_MOST_CHILDREN}, not {value}")
         if name != "body" and isinstance(value, int | float) and not 0 <= value <= _MOST:
@@ -74,12 +80,18 @@ def fault_of(said: object) -> Fault:
 
 @define(eq=False)
 class Faults:
+    seed: int = 0
+    _draw: Random = field(init=False)
     _set: list[Fault] = field(factory=list, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._draw = Random(self.seed)
 
     def set(self, said: object) -> None:
         """One fault or a list of them, in place of those that were. Raises ValueError."""
         wanted = said if isinstance(said, list) else [said]
         self._set = [fault_of(one) for one in wanted]
+        self._draw.seed(self.seed)  # the same faults befall the same requests again
 
     def clear(self) -> None:
         self._set = []
@@ -90,14 +102,14 @@ class Faults:
     def take(self, route: str) -> Fault:
         """What befalls this request; counts it."""
         for fault in self._set:
-            if fault.of_requests and fault.route in (None, route):
+            if fault.of_requests and fault.route in (None, route) and self._drawn(fault):
                 self._count(fault)
                 return fault
         return NO_FAULT
 
     def take_health(self) -> int:
         for fault in self._set:
-            if fault.health_status:
+            if fault.health_status and self._drawn(fault):
                 self._count(fault)
                 return fault.health_status
         return 200
@@ -113,6 +125,9 @@ class Faults:
     @property
     def children(self) -> int:
         return max((fault.fork_children for fault in self._set), default=0)
+
+    def _drawn(self, fault: Fault) -> bool:
+        return fault.share is None or self._draw.random() < fault.share
 
     def _count(self, fault: Fault) -> None:
         if fault.count is None:

@@ -17,6 +17,8 @@ FINGERPRINT = "vllm-0.32.0-sim"
 class Form(Protocol):
     """One API's bytes for one generation."""
 
+    id: str
+
     def opening(self) -> bytes:
         """What leaves with the first token."""
         ...

@@ -8,6 +8,7 @@ from attrs import define, field, frozen
 from llmgw.gateway.door import Door, Listener
 from llmgw.gateway.limits import DoorLimits
 from llmgw.tasks.alarms import Alarms
+from sim.connecting import Noticing
 from sim.engine_http import EngineHttp
 from sim.engine_model import EngineShape
 from sim.simulator import Simulator
@@ -46,8 +47,9 @@ async def serve_engine(
     front = EngineHttp(simulator, spec.api_key, spec.chat_only)
     alarms = Alarms()
     door = Door(front.handle, alarms, limits=DoorLimits(idle_keepalive=300.0))
+    simulator.connections = lambda: [c.idle_since is None for c in door.connections]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(alarms.run)
         nursery.start_soon(simulator.engine.run)
-        nursery.start_soon(door.serve, list(listeners), nursery)
+        nursery.start_soon(door.serve, [Noticing(one) for one in listeners], nursery)
         task_status.started(Served(simulator, door, nursery.cancel_scope))

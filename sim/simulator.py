@@ -31,7 +31,8 @@ class Simulator:
     die: Callable[[], None] = _die
     wall: Callable[[], float] = time.time
     engine: Engine = field(init=False)
-    faults: Faults = field(factory=Faults, init=False)
+    faults: Faults = field(init=False)
+    connections: Callable[[], list[bool]] = field(default=list, init=False)  # of each open one: is it busy?
     on_faults: Callable[[], None] | None = field(default=None, init=False)
     answering: Answering = field(init=False)
     finished: Counter[str] = field(factory=Counter, init=False)
@@ -40,6 +41,7 @@ class Simulator:
 
     def __attrs_post_init__(self) -> None:
         self.engine = Engine(self.shape)
+        self.faults = Faults(self.shape.seed)
         self.answering = Answering(self.engine, self.die)
         self.started_at = self.wall()
 

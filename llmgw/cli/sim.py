@@ -27,6 +27,7 @@ def command() -> None:
 @click.option("--step", default=0.02, show_default=True, help="Seconds between two hand-outs of tokens.")
 @click.option("--seed", default=0, show_default=True, help="Other seeds say other things.")
 @click.option("--context", default=8192, show_default=True, type=click.IntRange(2), help="Most tokens of a sequence.")
+@click.option("--batch-rate", default=0.0, show_default=True, help="Tokens a second of the whole batch; 0: no bound.")
 @click.option("--api-key", help="Refuse requests without it.")
 @click.option("--chat-only", is_flag=True, help="Only chat completions; everything else is 404.")
 def engine(
@@ -40,13 +41,16 @@ def engine(
     step: float,
     seed: int,
     context: int,
+    batch_rate: float,
     api_key: str | None,
     chat_only: bool,
 ) -> None:
     """One engine that behaves like a vLLM."""
     if min(prefill_rate, decode_rate, step) <= 0:
         raise click.UsageError("rates and step must be above 0")
-    shape = EngineShape(models, slots, blocks, prefill_rate, decode_rate, step, seed, context)
+    if batch_rate < 0:
+        raise click.UsageError("--batch-rate must be 0 or more")
+    shape = EngineShape(models, slots, blocks, prefill_rate, decode_rate, step, seed, context, batch_rate)
     trio.run(_serve, EngineSpec(shape, api_key, chat_only), f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
 
 

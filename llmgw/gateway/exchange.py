@@ -78,6 +78,10 @@ class Exchange(Protocol):
         """The head of an answer of unknown (chunked) or given length; it leaves with the first ``send``."""
         ...
 
+    async def flush(self) -> None:
+        """The head leaves now, alone, if it has not left yet."""
+        ...
+
     async def send(self, data: bytes) -> None:
         """One piece of the body, in one send to the socket. Backpressure: waits while the client does not read."""
         ...

@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
-from attrs import define, frozen
+from attrs import define, evolve, frozen
 
 from llmgw.tasks.memory import MemoryListener, MemoryStream
+from llmgw.tasks.streams import Broken
 from sim.serving import EngineSpec, Served, serve_engine
 
 
@@ -18,6 +19,7 @@ class Answer:
     headers: dict[str, str]
     body: bytes
     whole: bool  # by its own framing
+    reset: bool = False  # rather than closed
 
     def json(self) -> Any:
         return json.loads(self.body)
@@ -43,11 +45,14 @@ class Talk:
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         stream = await self.send(method, path, body, **headers)
-        raw = b""
-        while piece := await stream.receive():
-            raw += piece
+        raw, reset = b"", False
+        try:
+            while piece := await stream.receive():
+                raw += piece
+        except Broken:
+            reset = True
         stream.close()
-        return answer_of(raw)
+        return evolve(answer_of(raw), reset=reset)
 
     async def post(self, path: str, body: Any, **headers: str) -> Answer:
         return await self.ask("POST", path, body, **headers)

@@ -147,6 +147,26 @@ async def test_tokens_come_at_the_rates_of_the_engine(autojump_clock: Callable[.
     assert rest == pytest.approx(2.0, abs=0.05)
 
 
+async def test_a_batch_with_a_bound_shares_it(autojump_clock: Callable[..., object]):
+    engine = Engine(EngineShape(decode_rate=50, batch_rate=100))
+    took_s = dict[int, float]()
+    for size in (1, 2, 8):
+        async with trio.open_nursery() as ticking:
+            ticking.start_soon(engine.run)
+            began = trio.current_time()
+            async with trio.open_nursery() as batch:
+                for _ in range(size):
+                    batch.start_soon(whole_answer, engine)
+            took_s[size] = trio.current_time() - began
+            ticking.cancel_scope.cancel()
+    assert took_s == {1: pytest.approx(2, abs=0.1), 2: pytest.approx(2, abs=0.1), 8: pytest.approx(8, abs=0.3)}
+
+
+async def whole_answer(engine: Engine) -> None:
+    with engine.sequence(b"p", 100) as sequence:
+        await sequence.all_tokens()
+
+
 async def test_a_cancelled_wait_frees_the_sequence(autojump_clock: Callable[..., object]):
     engine = Engine(EngineShape())
     async with trio.open_nursery() as nursery:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+from prometheus_client.parser import text_string_to_metric_families
 
 from llmgw.core.fleet import Engine
 from llmgw.wire.engine_metrics import read_metrics
@@ -270,6 +271,42 @@ async def test_metrics_have_vllms_names(autojump_clock: Any):
     assert float(said[f"vllm:prefix_cache_hits_total{{{labels}}}"]) == 160.0
     assert said['vllm:request_success_total{engine="0",finished_reason="length",model_name="tiny"}'] == "2.0"
     assert said['vllm:num_requests_waiting_by_reason{engine="0",model_name="tiny",reason="capacity"}'] == "0.0"
+
+
+async def test_metrics_say_how_long_first_tokens_took(autojump_clock: Any):
+    async with engine(EngineSpec(EngineShape(slots=1, prefill_rate=1000, decode_rate=100))) as talk:
+        await talk.post("/v1/completions", {"prompt": "x" * 4000, "max_tokens": 2})  # 1 s of prefill
+        await talk.post("/sim/faults", {"slow_first_token_s": 30})
+        await talk.post("/v1/completions", {"prompt": "x", "max_tokens": 2})
+        text = (await talk.ask("GET", "/metrics")).body.decode()
+    (took,) = (f for f in text_string_to_metric_families(text) if f.name == "vllm:time_to_first_token_seconds")
+    buckets = {sample.labels["le"]: sample.value for sample in took.samples if "le" in sample.labels}
+    others = {sample.name.rpartition("_")[2]: sample.value for sample in took.samples if "le" not in sample.labels}
+    assert (buckets["0.75"], buckets["2.5"], buckets["20.0"], buckets["40.0"], buckets["+Inf"]) == (0, 1, 1, 2, 2)
+    assert others["count"] == 2
+    assert others["sum"] == pytest.approx(31, abs=0.1)
+
+
+async def test_the_state_shows_sequences_and_connections(autojump_clock: Any):
+    async with engine(EngineSpec(EngineShape(slots=1))) as talk:
+        asked = {"prompt": "x" * 100, "max_tokens": 4000, "ignore_eos": True}
+        ids = {f"cmpl-r{n}" for n in range(300)}
+        streams = [await talk.send("POST", "/v1/completions", asked, x_request_id=id[5:]) for id in ids]
+        await trio.sleep(1)
+        full = await talk.state()
+        for stream in streams:
+            stream.close()
+        await trio.testing.wait_all_tasks_blocked()
+        empty = await talk.state()
+    first, *others = full["sequences"]
+    assert 40 <= first.pop("made") <= 60
+    assert first.pop("id") in ids
+    assert first == {"state": "running", "prompt_tokens": 25, "cached_tokens": 0, "wants": 4000, "blocks": 5}
+    assert {other["id"] for other in others} < ids
+    assert {(other["state"], other["made"], other["blocks"]) for other in others} == {("waiting", 0, 0)}
+    assert (len(full["sequences"]), full["waiting"]) == (200, 299)
+    assert full["connections"] == {"open": 301, "busy": 301}  # one asks for the state
+    assert (empty["sequences"], empty["connections"]) == ([], {"open": 1, "busy": 1})
 
 
 async def test_the_gateway_reads_its_metrics_whatever_its_model_is_called(autojump_clock: Any):

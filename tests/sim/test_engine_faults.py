@@ -55,6 +55,8 @@ async def test_faults_are_cleared_and_replaced(autojump_clock: Any):
         ({"huge_line": -1}, "huge_line"),
         ({"status": 99}, "status"),
         ([3], "object"),
+        ({"share": 1.5}, "share"),
+        (b"[" * 100_000, "nested"),
     ],
 )
 async def test_a_fault_nobody_knows_is_refused(autojump_clock: Any, said: Any, names: str):
@@ -87,18 +89,50 @@ async def test_a_slow_first_token_holds_its_slot_meanwhile(autojump_clock: Any):
 
 
 @pytest.mark.parametrize("events", [0, 4])
-async def test_a_reset_stream_ends_without_its_last_chunk(autojump_clock: Any, events: int):
+@pytest.mark.parametrize("way", ["reset", "cut"])
+async def test_a_stream_reset_or_cut_has_its_events_and_no_last_chunk(autojump_clock: Any, way: str, events: int):
     async with engine() as talk:
-        answer = await faulty(talk, {"reset_after_events": events}, stream=True)
+        answer = await faulty(talk, {f"{way}_after_events": events}, stream=True)
         state = await talk.state()
-    assert not answer.whole
+    assert (answer.whole, answer.reset) == (False, way == "reset")
     assert len(answer.events()) == 1 + events
     assert (state["blocks"]["used"], state["running"], state["aborted"]) == (0, 0, 1)
 
 
-async def test_a_plain_answer_reset_is_none(autojump_clock: Any):
+@pytest.mark.parametrize("way", ["reset", "cut"])
+async def test_a_plain_answer_reset_or_cut_is_none(autojump_clock: Any, way: str):
     async with engine() as talk:
-        assert (await faulty(talk, {"reset_after_events": 0})).status == 0
+        answer = await faulty(talk, {f"{way}_after_events": 0})
+    assert (answer.status, answer.reset) == (0, way == "reset")
+
+
+async def test_a_share_of_requests_is_the_same_share_each_time_it_is_set(autojump_clock: Any):
+    async with engine() as talk:
+        runs = []
+        for _ in range(2):
+            await talk.post("/sim/faults", {"status": 503, "share": 0.5})
+            runs.append([(await talk.post(CHAT, chat(max_tokens=1))).status for _ in range(40)])
+    assert runs[0] == runs[1]
+    assert 10 <= runs[0].count(503) <= 30
+
+
+async def test_a_share_of_none_befalls_nobody_and_the_next_fault_may(autojump_clock: Any):
+    async with engine() as talk:
+        answer = await faulty(talk, [{"status": 503, "share": 0}, {"status": 429, "share": 1}])
+    assert answer.status == 429
+
+
+async def test_the_head_of_a_stream_does_not_wait_for_its_first_token(autojump_clock: Any):
+    async with engine() as talk:
+        await talk.post("/sim/faults", {"slow_first_token_s": 100})
+        stream = await talk.send("POST", CHAT, chat(stream=True, max_tokens=1))
+        began, head = trio.current_time(), await stream.receive()
+        assert trio.current_time() - began < 1
+        assert head.startswith(b"HTTP/1.1 200 ")
+        assert head.endswith(b"\r\n\r\n")
+        assert b'"role":"assistant"' in await stream.receive()
+        assert trio.current_time() - began >= 100
+        stream.close()
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -72,6 +72,17 @@ def test_death_in_the_middle_of_a_stream_takes_the_process(running: Running):
     assert running.process.wait(timeout=1) == 137
 
 
+@pytest.mark.parametrize(("way", "ends"), [("reset", httpx.ReadError), ("cut", httpx.RemoteProtocolError)])
+def test_a_stream_is_reset_or_closed_after_its_events(running: Running, way: str, ends: type[Exception]):
+    running.fault(**{f"{way}_after_events": 3})
+    lines = []
+    asked = {"prompt": "x", "stream": True}
+    with httpx.stream("POST", f"{running.url}/v1/completions", json=asked) as answer, pytest.raises(ends):
+        lines.extend(line for line in answer.iter_lines() if line)
+    assert len(lines) == 3
+    assert httpx.get(f"{running.url}/health").status_code == 200
+
+
 def test_it_ignores_sigterm_when_told_to(running: Running):
     running.fault(ignore_sigterm=True)
     running.process.send_signal(signal.SIGTERM)

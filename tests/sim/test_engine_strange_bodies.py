@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -80,6 +81,13 @@ def test_a_strange_body_is_answered_or_refused(path: str, body: Any):
 @given(path=st.sampled_from(["/v1/chat/completions", "/v1/responses", "/v1/messages"]), body=CALLING)
 def test_a_tool_with_a_strange_schema_is_called_or_refused(path: str, body: Any):
     check(path, body)
+
+
+@pytest.mark.parametrize("path", POSTS)
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a":' * 100_000, b"", b"\xff", b'{"model":"\\ud800"}'])
+def test_what_is_no_json_is_refused(path: str, body: bytes):
+    answer, _ = trio.run(answered, path, body, clock=MockClock(autojump_threshold=0))
+    assert answer.status == (200 if path == "/ping" else 400)
 
 
 def check(path: str, body: Any) -> None:
