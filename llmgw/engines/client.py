@@ -15,7 +15,7 @@ from attrs import define, field
 
 from llmgw.core.fleet import Endpoint
 from llmgw.engines.limits import ClientLimits
-from llmgw.tasks.streams import Broken, Connect, Stream
+from llmgw.tasks.streams import Broken, Connect, Stalled, Stream
 from llmgw.wire import http1
 from llmgw.wire.coding import KNOWN, Corrupt, Decoder, TooLarge
 
@@ -30,6 +30,10 @@ class DialTimeout(Exception):
 
 class BrokeOff(Exception):
     """The connection ended before the answer was whole."""
+
+
+class Stale(Exception):
+    """A reused connection had died before any byte of the answer: dial again, once, under the dial's own limit."""
 
 
 class NotHttp(Exception):
@@ -99,11 +103,18 @@ class EngineClient:
         """One small GET, whole: status and body. Raises Unreachable, BrokeOff, NotHttp."""
         call = self.get(path)
         try:
-            await call.dial()
-            await call.head()
+            await self._answered(call)
             return call.response.status, await call.whole(most)
         finally:
             call.close()
+
+    async def _answered(self, call: "Call") -> None:
+        await call.dial()
+        try:
+            await call.head()
+        except Stale:
+            await call.dial()
+            await call.head()
 
     def take_idle(self, now: float) -> Stream | None:
         while self._idle:
@@ -162,6 +173,7 @@ class Call:
     dialled: bool = field(default=False, init=False)
     _stream: Stream | None = field(default=None, init=False)
     _reused: bool = field(default=False, init=False)
+    _fresh_only: bool = field(default=False, init=False)  # one idle connection was stale: so may the others be
     _decoder: Decoder | None = field(default=None, init=False)
     _dialling: trio.CancelScope | None = field(default=None, init=False)
     on_closed: Callable[[], None] | None = field(default=None, init=False)
@@ -170,27 +182,29 @@ class Call:
         self.response = http1.Response(self._client.limits.head_max)
 
     async def dial(self) -> None:
-        """Find or make a connection and send the request. Raises Unreachable, BrokeOff."""
-        stream = self._client.take_idle(trio.current_time())
+        """Find or make a connection and send the request. Raises Unreachable, BrokeOff, DialTimeout."""
+        stream = None if self._fresh_only else self._client.take_idle(trio.current_time())
         self._reused = stream is not None
         self._stream = stream or await self._dial()
         try:
             await self._stream.send(self._request)
         except Broken as error:
-            if not self._reused:
+            if not self._reused or isinstance(error, Stalled):
                 raise BrokeOff(f"while sending: {error}") from error
-            await self._again()
+            self._drop_stale()
+            await self.dial()
         self.dialled = True
 
     async def head(self) -> None:
-        """Wait until ``response.head_done``. Raises Unreachable, BrokeOff, NotHttp."""
+        """Wait until ``response.head_done``. Raises Stale, BrokeOff, NotHttp."""
         response = self.response
         while not response.head_done:
             data = await self._receive()
             if data:
                 self._feed(data)
             elif self._reused and not response.started:
-                await self._again()
+                self._drop_stale()
+                raise Stale
             else:
                 raise BrokeOff("the engine closed the connection without an answer")
         coding = response.header(b"content-encoding").lower()
@@ -272,18 +286,12 @@ class Call:
         except http1.Malformed as error:
             raise NotHttp(error.why) from None
 
-    async def _again(self) -> None:
+    def _drop_stale(self) -> None:
         """The engine closed an idle connection as we took it: once more, on a new one."""
         if self._stream is not None:
             self._stream.close()
-        self._reused = False
+        self._stream, self.dialled, self._fresh_only = None, False, True
         self._client.counts.replays += 1
-        self._stream = None
-        self._stream = await self._dial()
-        try:
-            await self._stream.send(self._request)
-        except Broken as error:
-            raise BrokeOff(f"while sending: {error}") from error
 
     def _decoded(self, pieces: list[bytes]) -> list[bytes]:
         assert self._decoder is not None

@@ -22,9 +22,9 @@ from llmgw.engines.live import LiveEndpoint, LiveFleet
 from llmgw.gateway.desk import FrontDesk
 from llmgw.gateway.exchange import Exchange
 from llmgw.gateway.limits import RelayLimits
+from llmgw.gateway.passage import Passage
 from llmgw.gateway.prompt import block_hashes, session_hash
 from llmgw.gateway.record import Story, Try
-from llmgw.gateway.relay import Passage
 from llmgw.gateway.routes import Route
 from llmgw.gateway.settle import Settle
 from llmgw.gateway.timers import TIMED_OUT

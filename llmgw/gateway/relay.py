@@ -5,25 +5,21 @@ timer can interrupt is waiting for the engine, so no event is ever half sent; an
 as long as another endpoint may still be asked.
 """
 
-from collections.abc import Callable
 from math import inf
 
 import trio
 from attrs import define, field
 
 from llmgw.core.outcome import Outcome, Refusal
-from llmgw.engines.client import BrokeOff, Call, DialTimeout, NotHttp, Unreachable
+from llmgw.engines.client import BrokeOff, Call, DialTimeout, NotHttp, Stale, Unreachable
 from llmgw.gateway import verdicts
-from llmgw.gateway.exchange import Exchange
-from llmgw.gateway.limits import RelayLimits
-from llmgw.gateway.routes import Route
+from llmgw.gateway.passage import Passage
 from llmgw.gateway.timers import TIMED_OUT, Timers
 from llmgw.tasks.streams import Interrupted
-from llmgw.telemetry.metrics import TokenGaps
 from llmgw.wire import sse
-from llmgw.wire.answers import Kind, Reading, Usage, usage_in_tail, usage_of_answer
+from llmgw.wire.answers import Kind, Reading, usage_in_tail, usage_of_answer
 from llmgw.wire.embeddings import floats_to_base64, looks_like_floats
-from llmgw.wire.errors import error_body, error_headers, stream_error
+from llmgw.wire.errors import is_noticed, stream_error
 
 SSE_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -36,37 +32,13 @@ _TAIL = 4096
 
 
 @define(eq=False)
-class Passage:
-    """What one request's attempts share: how far its answer has got, and what was seen of it."""
-
-    exchange: Exchange
-    route: Route
-    streaming: bool
-    hide_usage: bool  # we asked for it, the client did not
-    wants_base64: bool
-    limits: RelayLimits
-    total_at: float
-    gaps: TokenGaps
-    tenant: str = ""
-    reached: bool = False  # an event or body byte has left for the client
-    told: bool = False  # the engine's own error event has
-    usage: Usage | None = None
-    tokens: int = 0
-    headers_at: float | None = None
-    first_token_at: float | None = None
-    on_first_token: Callable[[], None] | None = None  # somebody waits for it; of the attempt under way
-    dial_s: float = 0.0
-    bytes_out: int = 0
-    sequence: int = 0  # of the last event of a responses stream
-
-
-@define(eq=False)
 class Attempt:
     """``run`` returns None when the client has its answer, else why not; the caller may try elsewhere."""
 
     _passage: Passage
     _call: Call
     early_headers: bool  # the engine sends a stream's head before its first token
+    injects_usage: bool = True  # else usage that comes unasked is the client's own business
     _timers: Timers = field(init=False)
     _reading: Reading | None = field(default=None, init=False)
     _framer: sse.Framer = field(init=False)
@@ -87,13 +59,25 @@ class Attempt:
 
     async def run(self) -> Refusal | None:
         """Raises Broken when the client can't be written to, and Cancelled when it has left."""
-        self._began = trio.current_time()
         self._passage.exchange.alarm.ring = self._call.interrupt
+        try:
+            refusal = await self._run()
+            # What the engine said of itself comes before how its connection then went.
+            return self._failed_inside or refusal
+        finally:
+            self._timers.alarm.set(inf)
+            self._settle()
+            self._call.close()
+
+    async def _run(self) -> Refusal | None:
+        self._began = trio.current_time()
         self._timers.enter("dial", self._passage.limits.dial, self._began)
         try:
             while True:
                 try:
                     return await self._go()
+                except Stale:
+                    self._timers.enter("dial", self._passage.limits.dial, trio.current_time())
                 except (Interrupted, DialTimeout):
                     refusal = await self._rung()
                     if refusal is not None:
@@ -104,10 +88,6 @@ class Attempt:
             return Refusal(Outcome.ENGINE_BROKE, str(error))
         except (NotHttp, sse.EventTooLarge) as error:
             return Refusal(Outcome.ENGINE_MALFORMED, str(error))
-        finally:
-            self._timers.alarm.set(inf)
-            self._settle()
-            self._call.close()
 
     async def _go(self) -> Refusal | None:
         """The attempt itself; after an alarm it goes on where it was."""
@@ -201,7 +181,7 @@ class Attempt:
             case Kind.PREAMBLE if not passage.exchange.answered and passage.limits.preamble_hold and not out:
                 self._hold(event.bytes, now)
                 return None
-            case Kind.USAGE_ONLY if passage.hide_usage:
+            case Kind.USAGE_ONLY if passage.hide_usage and self.injects_usage:
                 return None
             case Kind.SWALLOW:
                 return None
@@ -243,8 +223,13 @@ class Attempt:
         if not self._passage.reached and not out:
             return refusal
         self._failed_inside = self._failed_inside or refusal
-        self._passage.told = True
-        out.append(event.bytes if b'"error"' in event.data else self._told(refusal))  # type: ignore[operator]
+        passage = self._passage
+        if passage.route.responses:
+            out.append(event.bytes)  # its clients wait for response.failed, which follows at the end
+        elif not passage.told:
+            passage.told = True
+            noticed = is_noticed(passage.route.family, event.data or b"", event.name)
+            out.append(event.bytes if noticed else self._told(refusal))
         return None
 
     async def _commit(self, out: list[bytes]) -> None:
@@ -266,11 +251,12 @@ class Attempt:
         if isinstance(verdict, Refusal):
             if out:
                 await self._commit(out)
-            return self._failed_inside or verdict
+            return verdict
         await self._commit(out)
         await self._passage.exchange.end()
+        self._timers.alarm.set(inf)  # nothing is due any more: no comment, no limit
         await self._let_the_engine_finish()
-        return self._failed_inside
+        return None
 
     async def _let_the_engine_finish(self) -> None:
         """The last chunk mostly comes with the last event: then the connection can serve again."""
@@ -370,17 +356,3 @@ def _framed(framer: sse.Framer, pieces: list[bytes]) -> list[bytes]:
     if len(pieces) == 1:
         return framer.feed(pieces[0])
     return [event for piece in pieces for event in framer.feed(piece)]
-
-
-async def tell(passage: Passage, refusal: Refusal) -> None:
-    """The last word to a client whose request failed: an error answer, an error event, or a cut connection."""
-    exchange, route = passage.exchange, passage.route
-    if not exchange.answered:
-        body = error_body(route.family, refusal, exchange.id)
-        await exchange.answer(refusal.status, body, error_headers(refusal))
-    elif passage.streaming:
-        if not passage.told:
-            await exchange.send(stream_error(route.family, route.responses, refusal, exchange.id, passage.sequence))
-        await exchange.end()
-    else:
-        exchange.cut()

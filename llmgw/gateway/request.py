@@ -18,8 +18,9 @@ from llmgw.gateway.desk import may_use, no_such_model, preflight
 from llmgw.gateway.exchange import Exchange, Refused
 from llmgw.gateway.gate import Gate
 from llmgw.gateway.identify import identify
+from llmgw.gateway.passage import Passage, tell
 from llmgw.gateway.record import Story, Try
-from llmgw.gateway.relay import Attempt, Passage, tell
+from llmgw.gateway.relay import Attempt
 from llmgw.gateway.routes import Desk, DeskRoute, Found, Route, find, name_and_family
 from llmgw.tasks.streams import Broken, Stalled
 from llmgw.wire import openai
@@ -146,7 +147,8 @@ class Road:
         story.tries.append(entry)
         with gate.counted(live, passage, entry) as ticket:
             call = upstream.call(live, passage, ask, asked, f"{story.id}-{len(story.tries)}")
-            refusal = await Attempt(passage, call, upstream.early_headers(live.endpoint.engine)).run()
+            early = upstream.early_headers(live.endpoint.engine)
+            refusal = await Attempt(passage, call, early, live.endpoint.inject_usage).run()
             entry.outcome = refusal.outcome if refusal else Outcome.OK
             entry.why = refusal.message[:256] if refusal else ""
             gate.verdict(live, refusal, ticket)

@@ -5,7 +5,7 @@ from llmgw.core.outcome import Outcome, Refusal
 from llmgw.engines.client import Call
 from llmgw.engines.live import LiveEndpoint
 from llmgw.gateway.exchange import Headers, Refused
-from llmgw.gateway.relay import Passage
+from llmgw.gateway.passage import Passage
 from llmgw.wire import openai
 
 _PASSED = frozenset(

@@ -232,7 +232,7 @@ class MessagesReading:
             self._more(event.usage.value())
         if kind == "message_stop":
             return Kind.END
-        if kind == "error":
+        if kind == "error" or event.error is not None:
             self.failure = failure_text(event.error)
             return Kind.ERROR
         if kind == "content_block_delta":

@@ -73,3 +73,15 @@ def stream_error(family: Family, responses: bool, refusal: Refusal, request_id: 
         return b"event: response.failed\ndata: " + _encode(event) + b"\n\n"
     body = error_body(family, refusal, request_id)
     return (b"event: error\n" if family is Family.ANTHROPIC else b"") + b"data: " + body + b"\n\n"
+
+
+def is_noticed(family: Family, data: bytes, name: bytes) -> bool:
+    """Whether clients notice an engine's own error event as it stands: most ignore a flat one or a string."""
+    try:
+        event = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    error = event.get("error") if isinstance(event, dict) else None
+    if not isinstance(error, dict) or not isinstance(error.get("message"), str):
+        return False
+    return family is Family.OPENAI or (name == b"error" and event.get("type") == "error")
