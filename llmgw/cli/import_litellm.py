@@ -1,6 +1,6 @@
 """A LiteLLM proxy's config as llmgw.toml, and everything of it that has no counterpart here.
 
-Pure: a parsed file comes in, text and notes go out. No key is ever written, literal or not.
+Pure: a parsed file comes in, text and notes go out. No key is ever written, only the name it is to be found under.
 Source of the keys: https://docs.litellm.ai/docs/proxy/config_settings
 """
 
@@ -10,6 +10,7 @@ from typing import Any
 from attrs import define, field, frozen
 
 from llmgw.cli.failure import printable
+from llmgw.cli.litellm_advice import not_carried
 from llmgw.cli.litellm_deployment import Deployment, NotCarried, deployment_of
 from llmgw.config.models import named
 from llmgw.config.problems import Refused
@@ -26,6 +27,7 @@ SECTIONS = ("model_list", "router_settings", "litellm_settings", "general_settin
 class Imported:
     text: str
     notes: tuple[str, ...]  # what could not be carried, or needs a hand
+    credentials: tuple[str, ...]  # names that the text asks the service manager for
 
 
 @define
@@ -38,6 +40,7 @@ class _Model:
 @define
 class _Draft:
     environ: Mapping[str, str]
+    credentials: dict[str, str] = field(factory=dict, repr=False)  # each with the key as LiteLLM has it
     models: dict[str, _Model] = field(factory=dict)
     relay: dict[str, str] = field(factory=dict)
     notes: list[str] = field(factory=list)
@@ -70,14 +73,14 @@ def imported(tree: object, source: str, environ: Mapping[str, str]) -> Imported:
         says = "make keys with `llmgw ctl keys create`; `llmgw ctl keys import` takes over those that people have"
         draft.note("general_settings.master_key", says)
     _note_the_rest(draft, tree, settings)
-    return Imported(_written(draft, source), tuple(draft.notes))
+    return Imported(_written(draft, source), tuple(draft.notes), tuple(draft.credentials))
 
 
 def _table(draft: _Draft, tree: Mapping[str, Any], name: str) -> dict[str, Any]:
     table = tree.get(name) or {}
     if isinstance(table, dict):
         return dict(table)
-    draft.note(name, "it is no table, not carried")
+    draft.note(name, "it is no table, not carried: mend it there")
     return {}
 
 
@@ -91,11 +94,13 @@ def _read_models(draft: _Draft, entries: object) -> None:
         try:
             name = _name(entry)
             where = f"{where} ({name})"
-            deployment = deployment_of(name, entry, ids, draft.environ)
+            deployment = deployment_of(name, entry, ids, draft.environ, draft.credentials)
         except NotCarried as why:
-            draft.note(where, f"{why}, not carried")
+            draft.note(where, str(why))
             continue
         ids.add(deployment.id)
+        if deployment.credential:
+            draft.credentials[deployment.credential] = str(entry["litellm_params"]["api_key"])
         draft.models.setdefault(name, _Model()).deployments.append(deployment)
         for says in deployment.notes:
             draft.note(where, says)
@@ -103,10 +108,10 @@ def _read_models(draft: _Draft, entries: object) -> None:
 
 def _name(entry: object) -> str:
     if not isinstance(entry, dict) or not isinstance(entry.get("model_name"), str):
-        raise NotCarried("it has no model_name")
+        raise NotCarried("it has no model_name", "mend it there")
     name: str = entry["model_name"]
     if "*" in name:
-        raise NotCarried(f"{name!r} stands for many models: write each with its own [[models]]")
+        raise NotCarried(f"{name!r} stands for many models", "write each with its own [[models]]")
     return _carried_name(name)
 
 
@@ -114,47 +119,47 @@ def _carried_name(name: str) -> str:
     try:
         return named(name)
     except Refused as refused:
-        raise NotCarried(refused.what) from None
+        raise NotCarried(refused.what, refused.what_to_do) from None
 
 
 def _read_aliases(draft: _Draft, aliases: object) -> None:
     if not isinstance(aliases, dict | None):
-        draft.note("router_settings.model_group_alias", "it is no table, not carried")
+        draft.note("router_settings.model_group_alias", "it is no table, not carried: mend it there")
     for alias, target in aliases.items() if isinstance(aliases, dict) else ():
         where = f"router_settings.model_group_alias.{alias}"
         model = target.get("model") if isinstance(target, dict) else target
         try:
             name = _carried_name(str(alias))
         except NotCarried as why:
-            draft.note(where, f"{why}, not carried")
+            draft.note(where, str(why))
             continue
         if not isinstance(model, str) or model not in draft.models:
-            draft.note(where, f"there is no model {shown(model)} here, not carried")
+            draft.note(where, f"there is no model {shown(model)} here, not carried: add the model, then the alias")
         elif draft.answers(name):
-            draft.note(where, f"{name!r} is already a name for {draft.answers(name)!r}, not carried")
+            draft.note(where, f"{name!r} is already a name for {draft.answers(name)!r}, not carried: choose another")
         else:
             draft.models[model].aliases.append(name)
 
 
 def _read_fallbacks(draft: _Draft, where: str, rules: object) -> None:
     if not isinstance(rules, list | None):
-        draft.note(where, "it is no list, not carried")
+        draft.note(where, "it is no list, not carried: mend it there")
     for rule in rules if isinstance(rules, list) else ():
         for name, others in rule.items() if isinstance(rule, dict) else ():
             for other in others if isinstance(others, list) else [others]:
                 if why := _add_fallback(draft, name, other):
-                    draft.note(where, f"{name} → {other}: {why}, not carried")
+                    draft.note(where, f"{name} → {other}: {why}")
 
 
 def _add_fallback(draft: _Draft, name: object, other: object) -> str:
     """Why not; empty if it was added."""
     if not isinstance(name, str) or not isinstance(other, str):
-        return "only names of models are understood"
+        return "only names of models are understood, not carried: write it by hand"
     home, target = draft.answers(name), draft.answers(other)
     if home is None or target is None:
-        return f"nobody here answers to {other if home else name!r}"
+        return f"nobody here answers to {(other if home else name)!r}, not carried: add that model first"
     if home in _reached(draft, target):
-        return "it would lead in a circle"
+        return "it would lead in a circle, not carried: let one end it"
     if other not in draft.models[home].fallbacks:
         draft.models[home].fallbacks.append(other)
     return ""
@@ -175,7 +180,7 @@ def _read_timeout(draft: _Draft, router: dict[str, Any], library: dict[str, Any]
     if total is None:
         return
     if isinstance(total, bool) or not isinstance(total, int | float) or not 0.001 <= total < 10**7:
-        draft.note("timeout", f"{total!r} is no number of seconds, not carried")
+        draft.note("timeout", f"{total!r} is no number of seconds, not carried: set relay.total")
         return
     draft.relay["total"] = quoted(text_of_seconds(total))
     defaults = RelayLimits()
@@ -192,15 +197,15 @@ def _read_retries(draft: _Draft, router: dict[str, Any], library: dict[str, Any]
     if isinstance(retries, int) and not isinstance(retries, bool) and 0 <= retries < 100:
         draft.relay["attempts_max"] = str(retries + 1)
     else:
-        draft.note("num_retries", "it is no small number, not carried")
+        draft.note("num_retries", "it is no small number, not carried: set relay.attempts_max")
 
 
 def _note_the_rest(draft: _Draft, tree: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]]) -> None:
     for section, table in settings.items():
-        if table:
-            draft.note(section, f"not carried: {', '.join(sorted(map(str, table)))}")
-    if others := sorted(str(key) for key in tree.keys() - set(SECTIONS)):
-        draft.note("other sections", f"not carried: {', '.join(others)}")
+        for says in not_carried(map(str, table)):
+            draft.note(section, says)
+    for says in not_carried(str(key) for key in tree.keys() - set(SECTIONS)):
+        draft.note("other sections", says)
 
 
 def _written(draft: _Draft, source: str) -> str:

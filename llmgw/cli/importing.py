@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 import yaml
@@ -32,7 +33,8 @@ def litellm(file: Path, output: Path | None, force: bool) -> None:
         click.echo(result.text, nl=False)
         return
     _write(output, result.text, force)
-    click.echo(f"{output} is written; next: llmgw check-config {output}", err=True)
+    first = "put the keys where it says, then " if result.credentials else ""
+    click.echo(f"{output} is written; next: {first}llmgw check-config {output}", err=True)
 
 
 def _parsed(file: Path) -> object:
@@ -50,9 +52,12 @@ def _parsed(file: Path) -> object:
 
 
 def _prove(result: Imported) -> None:
-    """What is handed over loads."""
+    """What is handed over loads, once every key is where the notes say."""
     try:
-        load(None, {}, result.text)
+        with TemporaryDirectory() as folder:
+            for name in result.credentials:
+                (Path(folder) / name).write_text("to-be-put-here", encoding="ascii")
+            load(None, {"CREDENTIALS_DIRECTORY": folder}, result.text)
     except ConfigError as error:
         problems = tuple(map(str, error.problems))
         raise Failure("what came out is no good config; please report this", problems=problems) from None

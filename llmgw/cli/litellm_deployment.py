@@ -6,6 +6,7 @@ from typing import Any
 
 from attrs import frozen
 
+from llmgw.cli.litellm_advice import not_carried
 from llmgw.config.problems import Refused
 from llmgw.config.urls import host_port, url_of
 from llmgw.config.values import quoted
@@ -33,10 +34,15 @@ NO_KEY = frozenset(["", "none", "null", "empty", "dummy", "fake", "fake-key", "s
 CARRIED = frozenset(["model", "api_base", "base_url", "api_key", "max_parallel_requests", "custom_llm_provider"])
 SAYS_NOTHING = frozenset(["id", "mode", "base_model"])  # of model_info
 _ODD = re.compile(r"[^A-Za-z0-9._:-]+", re.ASCII)
+_NO_CREDENTIAL = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z0-9_]{1,100}", re.ASCII)
 
 
 class NotCarried(Exception):
-    """Why an entry has no counterpart here."""
+    """Why an entry has no counterpart here, and what to do about it."""
+
+    def __init__(self, why: str, what_to_do: str) -> None:
+        super().__init__(f"{why}, not carried: {what_to_do}")
 
 
 @frozen
@@ -44,13 +50,16 @@ class Deployment:
     id: str
     lines: tuple[str, ...]  # of TOML
     notes: tuple[str, ...]
+    credential: str = ""  # the name its key is to be found under; empty: it needs none
 
 
-def deployment_of(name: str, entry: Mapping[str, Any], taken: set[str], environ: Mapping[str, str]) -> Deployment:
-    """Raises NotCarried."""
+def deployment_of(
+    name: str, entry: Mapping[str, Any], taken: set[str], environ: Mapping[str, str], credentials: Mapping[str, str]
+) -> Deployment:
+    """``credentials`` are the names given so far, each with the key as LiteLLM has it. Raises NotCarried."""
     params = entry.get("litellm_params")
     if not isinstance(params, dict) or not isinstance(params.get("model"), str):
-        raise NotCarried("it has no litellm_params.model")
+        raise NotCarried("it has no litellm_params.model", "mend it there")
     provider, served_as = _provider(params)
     url, engine = _place(provider, params, environ)
     info = entry["model_info"] if isinstance(entry.get("model_info"), dict) else {}
@@ -61,27 +70,33 @@ def deployment_of(name: str, entry: Mapping[str, Any], taken: set[str], environ:
     capacity = params.get("max_parallel_requests")
     if isinstance(capacity, int) and not isinstance(capacity, bool) and capacity > 0:
         lines.append(f"capacity = {capacity}")
-    key_line, key_note = _key(params.get("api_key"), identity)
-    notes = [*key_note, *_notes(provider, engine, url, params, entry, info)]
-    return Deployment(identity, (*lines, *key_line), tuple(notes))
+    notes = list(_notes(provider, engine, url, params, entry, info))
+    credential = _credential(params.get("api_key"), identity, credentials)
+    if credential:
+        says = _where_to_put(params["api_key"], credential)
+        lines += [f"# {says}", f"api_key = {quoted('@' + credential)}"]
+        notes.insert(0, f"api_key: {says}")
+    return Deployment(identity, tuple(lines), tuple(notes), credential)
 
 
 def _provider(params: Mapping[str, Any]) -> tuple[str, str]:
     """The provider, and the model's name there."""
     model: str = params["model"]
     if not model.isprintable():
-        raise NotCarried("the model's name has characters that can't be shown")
+        raise NotCarried("the model's name has characters that can't be shown", "mend it there")
     if isinstance(params.get("custom_llm_provider"), str):
         provider = params["custom_llm_provider"]
         return provider, model.removeprefix(f"{provider}/")
     provider, slash, rest = model.partition("/")
     if slash and (provider in ENGINES or provider in COMPATIBLE or provider in HOSTED):
         if not rest or "*" in rest:
-            raise NotCarried(f"{model!r} stands for many models: write each with its own [[models]]")
+            raise NotCarried(f"{model!r} stands for many models", "write each with its own [[models]]")
         return provider, rest
     if not slash and model.startswith(OPENAI_NAMES):
         return "openai", model
-    raise NotCarried(f"{provider!r} does not speak OpenAI's API" if slash else f"the provider of {model!r} is not said")
+    if slash:
+        raise NotCarried(f"{provider!r} does not speak OpenAI's API", "ask it through something that does")
+    raise NotCarried(f"the provider of {model!r} is not said", f"write it as provider/{model} there")
 
 
 def _place(provider: str, params: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[str, Engine]:
@@ -89,17 +104,17 @@ def _place(provider: str, params: Mapping[str, Any], environ: Mapping[str, str])
     engine = ENGINES.get(provider, Engine.OPENAI)
     if base is None:
         if provider not in HOSTED:
-            raise NotCarried("it has no api_base")
+            raise NotCarried("it has no api_base", "write one there, or the endpoint here")
         return HOSTED[provider], engine
     if isinstance(base, str) and base.startswith(FROM_ENVIRONMENT):
         variable = base.removeprefix(FROM_ENVIRONMENT)
         base = environ.get(variable)
         if base is None:
-            raise NotCarried(f"its api_base is in ${variable}, which is not set here")
+            raise NotCarried(f"its api_base is in ${variable}, which is not set here", "set it and import again")
     try:
         return url_of(str(base)), engine
     except Refused as refused:
-        raise NotCarried(refused.what) from None
+        raise NotCarried(refused.what, refused.what_to_do) from None
 
 
 def _identity(name: str, url: str, given: object, taken: set[str]) -> str:
@@ -113,16 +128,29 @@ def _identity(name: str, url: str, given: object, taken: set[str]) -> str:
     return next(free for n in range(2, len(taken) + 3) if (free := f"{wishes[-1]}-{n}") not in taken)
 
 
-def _key(raw: object, identity: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """A commented line that names no key, and what to do."""
+def _credential(raw: object, identity: str, credentials: Mapping[str, str]) -> str:
+    """The name for a key: its variable's, else the endpoint's id; one key has one name, two keys have two."""
     if raw is None or str(raw).lower() in NO_KEY:
-        return (), ()
-    variable = str(raw).removeprefix(FROM_ENVIRONMENT) if str(raw).startswith(FROM_ENVIRONMENT) else ""
-    credential = variable if re.fullmatch(r"[A-Za-z0-9_]{1,100}", variable) else _ODD.sub("-", identity).lstrip(".")
-    source = f"the value of ${variable}" if variable == credential else "the key"
-    line = f'#api_key = "@/etc/llmgw/{credential}"'
-    says = f"put {source} into a file that only llmgw reads (chmod 600) and take the # off api_key"
-    return (f"# {says}", line), (f"api_key: {says}",)
+        return ""
+    key = str(raw)
+    if given := next((name for name, known in credentials.items() if known == key), ""):
+        return given
+    variable = _variable(key)
+    wish = variable if _VARIABLE.fullmatch(variable) else _NO_CREDENTIAL.sub("-", identity).lstrip(".") or "key"
+    if wish not in credentials:
+        return wish
+    return next(free for n in range(2, len(credentials) + 3) if (free := f"{wish}-{n}") not in credentials)
+
+
+def _where_to_put(raw: object, credential: str) -> str:
+    variable = _variable(str(raw))
+    source = f"the value of ${variable}" if _VARIABLE.fullmatch(variable) else "the key"
+    path = f"/etc/llmgw/{credential}"
+    return f'put {source} into {path} (chmod 600), then add LoadCredential={credential}:{path} or write "@{path}"'
+
+
+def _variable(key: str) -> str:
+    return key.removeprefix(FROM_ENVIRONMENT) if key.startswith(FROM_ENVIRONMENT) else ""
 
 
 def _notes(
@@ -138,5 +166,4 @@ def _notes(
     lost = [str(key) for key in params.keys() - CARRIED]
     lost += [f"model_info.{key}" for key in info.keys() - SAYS_NOTHING]
     lost += [str(key) for key in entry.keys() - {"model_name", "litellm_params", "model_info"}]
-    if lost:
-        yield f"not carried: {', '.join(sorted(lost))}"
+    yield from not_carried(lost)
