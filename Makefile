@@ -19,6 +19,7 @@ test: lint
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow
+	HYPOTHESIS_PROFILE=search $(BIN)/python -m pytest tests/core tests/wire tests/sim tests/config tests/engines
 
 bench: $(STAMP)
 	$(BIN)/python bench/run.py

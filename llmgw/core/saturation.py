@@ -65,7 +65,8 @@ def may_run(sample: Sample, capacity: int | None) -> int:
     if sample.held_up:
         return running
     grown = max(2 * running, running + QUEUE_LIMIT)
-    return min(capacity, grown) if capacity else grown
+    # It runs what it runs, whatever we believed it can.
+    return max(running, min(capacity, grown)) if capacity else grown
 
 
 def pool_saturation(members: Iterable[tuple[float, float]]) -> float:
