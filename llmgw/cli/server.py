@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 import trio
-from attrs import evolve
 
 
 @click.command("server")
@@ -28,14 +27,14 @@ def command(file: Path | None, data_dir: str | None, no_auth: bool) -> None:
     environ = dict(os.environ)
     if no_auth:
         environ["LLMGW_SERVER__NO_AUTH"] = "true"
+    if data_dir:
+        environ["LLMGW_STORE__DATA_DIR"] = data_dir
     try:
         config = load(file, environ)
     except ConfigError as error:
         for problem in error.problems:
             click.echo(str(problem), err=True)
         sys.exit(2)
-    if data_dir:
-        config = evolve(config, store=evolve(config.store, data_dir=data_dir))
     daemon = Daemon(config, place(config.store, environ), environ, file, say=lambda line: click.echo(line, err=True))
     try:
         trio.run(daemon.run)
