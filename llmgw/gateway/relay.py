@@ -114,13 +114,13 @@ class Attempt:
         if self._reading is None:
             self._timers.until("total", self._passage.total_at)
             return
+        if limits.keepalive_after:
+            self._timers.keepalive_after = limits.keepalive_after
+            self._timers.keepalive_at = now + limits.keepalive_after
         if self.early_headers and limits.headers < limits.first_token:
             self._timers.enter("headers", limits.headers, now)
         else:
             self._timers.enter("first_token", limits.first_token, now)
-        if limits.keepalive_after:
-            self._timers.keepalive_after = limits.keepalive_after
-            self._timers.keepalive_at = now + limits.keepalive_after
 
     async def _rung(self) -> Refusal | None:
         """Why the alarm rang: a limit ran out, a comment is due, a held preamble has waited enough."""
@@ -161,12 +161,13 @@ class Attempt:
                     return await self._last(verdict, out)
             if out:
                 await self._commit(out)
+                # What the engine says to keep its connection alive is no progress, and time the client took is not its.
+                self._timers.progress(trio.current_time())
             if ended:
                 return await self._last(
                     Refusal(Outcome.ENGINE_BROKE, "the engine's stream was truncated: it ended without its last event"),
                     [],
                 )
-            self._timers.progress(now)
 
     def _event(self, reading: Reading, raw: bytes, out: list[bytes], now: float) -> Refusal | Kind | None:
         """What one event adds to ``out``; a refusal or END when the stream is over."""

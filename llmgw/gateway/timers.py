@@ -41,7 +41,7 @@ class Timers:
         """Another limit takes over; one that ``slides`` begins anew with every progress."""
         self.phase, self._phase_s = phase, seconds if slides else inf
         self.phase_at = now + seconds * (1 + _SLACK if slides else 1)
-        self._slide_at = now + seconds * _SLACK
+        self._slide_at = now if slides else now + seconds * _SLACK  # the progress that began it counts
         self.alarm.set(self.next())
 
     def until(self, phase: str, at: float) -> None:
