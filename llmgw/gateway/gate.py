@@ -72,6 +72,8 @@ class Gate:
             story.outcome = Outcome.CLIENT_GONE if exchange.client_gone else Outcome.SHUTTING_DOWN
             story.status = 499 if exchange.client_gone else 503
         now = trio.current_time()
+        if story.outcome is Outcome.CLIENT_STALLED:
+            self.metrics.deadlines["write_stall"] += 1
         if exchange.gone_at is not None and story.tries:
             self.metrics.cancellation.observe(now - exchange.gone_at)
         del self.running[story.id]

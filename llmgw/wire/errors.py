@@ -60,7 +60,7 @@ def _by_status(refusal: Refusal) -> list[tuple[bytes, bytes]]:
         case 405:
             return [(b"allow", refusal.allow.encode("ascii"))]
         case 426:
-            return [(b"upgrade", b"h2c"), (b"connection", b"close")]
+            return [(b"upgrade", b"HTTP/1.1"), (b"connection", b"upgrade")]  # what is spoken here instead
     return []
 
 
