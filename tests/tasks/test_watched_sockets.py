@@ -108,6 +108,7 @@ async def test_a_waiting_receive_is_interrupted_and_nothing_is_lost(pair):
 async def test_an_interrupt_while_nobody_waits_meets_the_next_wait_but_not_bytes_that_are_there(pair):
     async with pair() as (one, other):
         await other.send(b"here")
+        await trio.testing.wait_all_tasks_blocked(0.05)  # the bytes have been seen to arrive
         one.interrupt()
 
         assert await one.receive() == b"here"
