@@ -45,7 +45,7 @@ class RelayLimits:
     preamble_hold: float = setting(0.25, Unit.SECONDS, "how long a role-only first delta may be held back")
     attempts_max: int = setting(3, Unit.COUNT, "endpoints tried for one request, in one pool", at_least=1)
     retry_budget: float = setting(0.2, Unit.RATIO, "retries, as a share of recent requests", at_least=0, at_most=1)
-    retry_budget_min: int = setting(10, Unit.COUNT, "retries always allowed in ten seconds, however few requests")
+    retry_budget_min: int = setting(100, Unit.COUNT, "retries always allowed in ten seconds, however few requests")
     event_max: int = setting(8 * 1024**2, Unit.BYTES, "largest server-sent event from an engine", at_least=1024)
     answer_max: int = setting(256 * 1024**2, Unit.BYTES, "largest plain answer from an engine", at_least=1024)
 

@@ -65,6 +65,29 @@ def judged(gateway: Gateway, answers: list[Answer | None]) -> tuple[int, int]:
     return told, moved
 
 
+async def test_an_engine_that_dies_before_anybody_has_a_token_costs_nobody_an_answer(home: House):
+    engines = home.engines(3, slots=100, decode_rate=100)
+    gateway = home.gateway(config_of({f"e{n}": engine.url for n, engine in enumerate(engines)}))
+    clients = Clients(gateway, gateway.make_key())
+    answers: list[Answer | None] = []
+
+    async def ask() -> None:
+        answers.extend(await clients.ask_all([chat(f"q{n}", stream=True, max_tokens=TOKENS) for n in range(MANY)]))
+
+    for engine in engines:
+        engine.fault(wedge=True)
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            while sum(values(gateway.metrics(), "llmgw_endpoint_in_flight")) < MANY:  # noqa: ASYNC110
+                await trio.sleep(0.02)
+            engines[0].process.signal(signal.SIGKILL)
+            for engine in engines[1:]:
+                engine.no_faults()
+    assert sum(complete(answer, TOKENS) for answer in answers) == MANY
+    assert sum(values(gateway.metrics(), "llmgw_retries_total")) > MANY / 5  # a third of them, in one stroke
+
+
 async def test_a_plain_answer_that_its_engine_did_not_live_to_give_comes_from_another(home: House):
     engines = home.engines(2, slots=40, decode_rate=15)
     gateway = home.gateway(config_of({f"e{n}": engine.url for n, engine in enumerate(engines)}))
