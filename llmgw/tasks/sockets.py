@@ -50,10 +50,12 @@ class Watcher:
     def __len__(self) -> int:
         return len(self._streams)
 
-    def adopt(self, sock: socket.socket, write_stall: float = 30.0, shielded: bool = True) -> "SocketStream":
+    def adopt(
+        self, sock: socket.socket, write_stall: float = 30.0, shielded: bool = True, inherited: bool = False
+    ) -> "SocketStream":
         """Take over a connected (or connecting) socket; closing the stream closes it."""
         sock.setblocking(False)
-        if sock.family != socket.AF_UNIX:
+        if not inherited and sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         stream = SocketStream(self, sock, sock.fileno(), write_stall, shielded)
         self._epoll.register(stream.fd, _WATCHED)
@@ -231,12 +233,12 @@ class SocketStream:
 
 @define(eq=False)
 class SocketListener:
-    """Accepts connections from one listening socket."""
+    """Accepts connections from one listening socket, whose options they inherit."""
 
     _watcher: Watcher
-    _sock: trio.socket.SocketType
+    _sock: socket.socket
     write_stall: float = 30.0
-    user_timeout_s: float = 60.0
+    _in_a_row: int = field(default=0, init=False)
 
     @property
     def address(self) -> str:
@@ -248,24 +250,28 @@ class SocketListener:
         return int(self._sock.getsockname()[1])
 
     async def accept(self) -> SocketStream:
-        """The next connection. Raises OSError (EMFILE, ENOBUFS, …); the caller decides how long to pause."""
+        """The next connection. Raises OSError (EMFILE, ENOBUFS, …); the caller decides how long to pause.
+
+        A burst is taken without a turn of the loop for each, but not so that nobody else gets one.
+        """
         while True:
             try:
-                sock, _ = await self._sock.accept()
+                sock, _ = self._sock.accept()
+            except BlockingIOError:
+                self._in_a_row = 0
+                await trio.lowlevel.wait_readable(self._sock)
+                continue
             except ConnectionAbortedError:
                 continue
-            raw = socket.socket(fileno=sock.detach())
-            self._notice_the_silently_dead(raw)
-            return self._watcher.adopt(raw, self.write_stall)
-
-    def _notice_the_silently_dead(self, sock: socket.socket) -> None:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(self.user_timeout_s * 1000))
+            stream = self._watcher.adopt(sock, self.write_stall, inherited=True)
+            self._in_a_row += 1
+            if self._in_a_row > _IN_A_ROW:
+                self._in_a_row = 0
+                await trio.lowlevel.cancel_shielded_checkpoint()  # the connection is ours: no cancel here
+            return stream
 
     def close(self) -> None:
+        trio.lowlevel.notify_closing(self._sock)
         self._sock.close()
 
 
@@ -277,16 +283,28 @@ def split_address(address: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-async def listen(watcher: Watcher, address: str, write_stall: float = 30.0, backlog: int = 1024) -> SocketListener:
+async def listen(watcher: Watcher, address: str, write_stall: float = 30.0, backlog: int = 4096) -> SocketListener:
     """Open a listening socket on ``host:port``. Raises OSError."""
     host, port = split_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = trio.socket.socket(family, socket.SOCK_STREAM)
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
+        sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        await sock.bind((host, port))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _notice_the_silently_dead(sock, user_timeout_s=write_stall * 2)
+        sock.bind((host, port))
         sock.listen(backlog)
     except BaseException:
         sock.close()
         raise
-    return SocketListener(watcher, sock, write_stall, user_timeout_s=write_stall * 2)
+    await trio.lowlevel.checkpoint()
+    return SocketListener(watcher, sock, write_stall)
+
+
+def _notice_the_silently_dead(sock: socket.socket, user_timeout_s: float) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(user_timeout_s * 1000))

@@ -238,3 +238,22 @@ async def test_both_address_families_are_dialled():
                 assert there.peer == host
                 listener.close()
             nursery.cancel_scope.cancel()
+
+
+async def test_an_accepted_connection_would_notice_a_silently_dead_client():
+    """Its options come from the listening socket, so accepting costs no system call for them."""
+    with Watcher() as watcher, trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watcher.run)
+            listener = await listen(watcher, "127.0.0.1:0", write_stall=7)
+            await connect(watcher, "127.0.0.1", listener.port)
+            accepted = socket.socket(fileno=(await listener.accept()).fd)
+            try:
+                assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+                assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+                assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 14_000
+                assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+            finally:
+                accepted.detach()
+            listener.close()
+            nursery.cancel_scope.cancel()
