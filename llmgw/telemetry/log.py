@@ -5,6 +5,7 @@ forge a line or move a terminal; a prompt or a key never comes here.
 """
 
 import os
+import time
 from collections import deque
 from typing import Any
 
@@ -74,7 +75,7 @@ class LogSink:
 def make_log(sink: LogSink, cleaned: bool = False) -> Any:
     """A structlog logger whose lines go to the sink; ``cleaned``: its caller has cleaned what came from outside."""
     limits = sink.limits
-    timestamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
+    timestamp = _Timestamp()
     last: Any = _as_json if limits.format == "json" else _as_text
     before: list[Any] = [] if cleaned else [structlog.processors.format_exc_info, _clean]
     return structlog.wrap_logger(
@@ -83,6 +84,22 @@ def make_log(sink: LogSink, cleaned: bool = False) -> Any:
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[limits.level]),
         cache_logger_on_first_use=True,
     )
+
+
+class _Timestamp:
+    """ISO 8601, UTC, in microseconds. The text down to the second is made once a second."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._text = ""
+
+    def __call__(self, _logger: Any, _name: str, event: Any) -> Any:
+        now = time.time()
+        second = int(now)
+        if second != self._second:
+            self._second, self._text = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        event["timestamp"] = f"{self._text}.{int((now - second) * 1e6):06d}Z"
+        return event
 
 
 def clean(text: str, most: int = _TEXT_MAX) -> str:
