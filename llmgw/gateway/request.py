@@ -53,8 +53,13 @@ class Road:
             story.outcome, story.message = refused.refusal.outcome, refused.refusal.message
             story.status = refused.refusal.status
             await self._told(exchange, route, refused.refusal)
-        except Stalled as error:
-            story.outcome, story.message = Outcome.CLIENT_STALLED, str(error)
+        except Broken as error:
+            if story.outcome is None:
+                gone = Outcome.CLIENT_STALLED if isinstance(error, Stalled) else Outcome.CLIENT_GONE
+                story.outcome, story.status, story.message = gone, gone.end.status, str(error)
+            raise
+        except Exception:
+            story.outcome, story.status = Outcome.INTERNAL, Outcome.INTERNAL.end.status
             raise
         finally:
             gate.end(exchange, story)

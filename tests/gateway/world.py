@@ -427,7 +427,7 @@ def _connect(engines: dict[str, Engine], services: trio.Nursery) -> Any:
         if engine.picks_up is not None:
             await engine.picks_up.wait()
         near, far = memory_pair(engine.room)
-        near.shielded = False
+        near.shielded, far.write_stall = False, FOR_EVER_S
         caller = Caller(far, engine.got)
         engine.callers.append(caller)
         services.start_soon(_played, engine.script, caller)
