@@ -245,12 +245,14 @@ def house(folder: Path) -> Iterator[House]:
         yield House(folder, stack)
 
 
-def config_of(endpoints: dict[str, str], model: str = "sim-model", server: str = "", more: str = "") -> str:
+def config_of(
+    endpoints: dict[str, str], model: str = "sim-model", server: str = "balancer_pause = 0", more: str = ""
+) -> str:
     """A config on free ports: endpoint ids and their URLs, lines of [server], and whatever else."""
     listed = "".join(
         f'[[models.endpoints]]\nid = "{id}"\nurl = "{url}"\nengine = "sim"\n' for id, url in endpoints.items()
     )
-    listeners = f'[server]\nlisten = "127.0.0.1:0"\nbalancer_pause = 0\n{server}\n[admin]\nlisten = "127.0.0.1:0"\n'
+    listeners = f'[server]\nlisten = "127.0.0.1:0"\n{server}\n[admin]\nlisten = "127.0.0.1:0"\n'
     return f'{listeners}{more}\n[[models]]\nname = "{model}"\naliases = ["gpt-4o"]\n{listed}'
 
 

@@ -120,7 +120,11 @@ async def test_a_removed_endpoint_finishes_its_streams_and_its_series_go_with_th
 
 @pytest.mark.parametrize(
     ("broken", "said"),
-    [("[[models]\n", "it is no TOML"), ('[server]\nlisen = "x"\n', "did you mean 'listen'?"), ('[[models]]\nname = ""\n', "models[0].name")],
+    [
+        ("[[models]\n", "it is no TOML"),
+        ('[server]\nlisen = "x"\n', "did you mean 'listen'?"),
+        ('[[models]]\nname = ""\n', "models[0].name"),
+    ],
 )
 async def test_a_bad_file_keeps_the_config_before(home: House, broken: str, said: str):
     engine = home.engine(decode_rate=500)
