@@ -132,6 +132,10 @@ class Road:
             choice = gate.choose(model, adapter, ask, passage, tried)
             if isinstance(choice, NoEndpoint):
                 return refusal or gate.nobody(model, choice)
+            if refusal is not None:  # it is a retry, and there is somebody to ask
+                if not gate.retry_budget.take(trio.current_time()):
+                    return refusal
+                gate.metrics.retried(refusal.outcome.value)
             refusal = await self._attempt(choice.live, choice.account, asked, ask, passage, story)
             attempts += 1
             if refusal is None:
@@ -139,9 +143,6 @@ class Road:
             tried.add(choice.live.id)
             if not may_retry(refusal.outcome, passage.reached, attempts, limits.attempts_max):
                 return refusal
-            if not gate.retry_budget.take(trio.current_time()):
-                return refusal
-            gate.metrics.retried(refusal.outcome.value)
 
     async def _attempt(
         self, live: LiveEndpoint, account: object, asked: Asked, ask: openai.Ask, passage: Passage, story: Story
@@ -164,7 +165,9 @@ class Road:
         reason = fallback_reason(refusal)
         for rule in model.fallback:
             other = self.gate.fleet().resolve(rule.model)
-            if reason in rule.on and other is not None and other.model.name not in tried:
+            if other is None or other.model.name in tried or not may_use(key, rule.model, other):
+                continue
+            if reason in rule.on:
                 tried.add(other.model.name)
                 story.fallbacks.append(other.model.name)
                 self.gate.metrics.fell_back(model.name, other.model.name)
