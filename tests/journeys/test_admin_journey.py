@@ -112,7 +112,7 @@ def test_a_viewer_may_look_and_not_touch(site: Site):
         refused = site.gateway.admin(method, path, token=made, json=asked)
         assert (refused.status_code, refused.json()["error"]["code"]) == (403, "role"), path
     assert site.gateway.admin("GET", "/admin/v1/endpoints", token="nonsense").status_code == 401
-    assert site.gateway.admin("GET", "/metrics", token="").status_code == 401
+    assert site.gateway.admin("GET", "/debug/tasks", token="").status_code == 401
     site.gateway.admin("DELETE", "/admin/v1/tokens/eyes").raise_for_status()
     wait_until(lambda: site.gateway.admin("GET", "/admin/v1/endpoints", token=made).status_code == 401, within_s=1)
 
