@@ -32,7 +32,7 @@ class AdminSettings:
     )
     allowed_origins: tuple[str, ...] = setting((), Unit.LIST, "web origins accepted besides our own")
     metrics_token: Secret | None = setting(  # noqa: RUF009 -- it makes a field, which is not shared
-        None, Unit.SECRET, "a bearer token that opens /metrics and nothing else; empty: open on loopback, operators' tokens elsewhere"
+        None, Unit.SECRET, "opens /metrics and nothing else; empty: open on loopback, operators' tokens elsewhere"
     )
     profile_seconds_max: int = setting(60, Unit.COUNT, "longest /debug/profile in seconds", at_least=1, at_most=3600)
 
