@@ -72,17 +72,17 @@ class Road:
         asked = self._model(ask, key, story)
         # charge: limits and budgets (the seam: nothing is charged yet)
         passage = story.passage = gate.passage(exchange, route, ask, story)
-        queue = [asked.model]
+        queue = [asked]
         refusal: Refusal | None = None
         tried: set[str] = {asked.model.name}
         while queue:
-            model = queue.pop(0)
-            story.model = model.name
+            asked = queue.pop(0)
+            story.model, story.adapter = asked.model.name, asked.adapter
             await self._admit(story)
-            refusal = await self._pool(model, asked, ask, passage, story)
+            refusal = await self._pool(asked, ask, passage, story)
             if refusal is None or passage.reached:
                 break
-            queue = self._fallbacks(model, refusal, key, tried, story)
+            queue = self._fallbacks(asked.model, refusal, key, tried, story)
         self._close(story, passage, refusal)
         if refusal is not None and not exchange.done:
             await tell(passage, refusal)
@@ -118,20 +118,17 @@ class Road:
         """The seam for admission: nobody waits yet, so a request is admitted the moment it is read."""
         story.admitted_at = trio.current_time()
 
-    async def _pool(
-        self, model: Model, asked: Asked, ask: openai.Ask, passage: Passage, story: Story
-    ) -> Refusal | None:
+    async def _pool(self, asked: Asked, ask: openai.Ask, passage: Passage, story: Story) -> Refusal | None:
         """Choose and relay inside one pool, again where that may help. None: the client has its answer."""
         gate, limits = self.gate, passage.limits
-        adapter = asked.adapter if model is asked.model else None
         tried: set[str] = set()
         refusal: Refusal | None = None
         attempts = 0
         gate.retry_budget.request(trio.current_time())
         while True:
-            choice = gate.choose(model, adapter, ask, passage, tried)
+            choice = gate.choose(asked.model, asked.adapter, ask, passage, tried)
             if isinstance(choice, NoEndpoint):
-                return refusal or gate.nobody(model, choice)
+                return refusal or gate.nobody(asked.model, choice)
             if refusal is not None:  # it is a retry, and there is somebody to ask
                 if not gate.retry_budget.take(trio.current_time()):
                     return refusal
@@ -160,7 +157,7 @@ class Road:
             gate.verdict(live, refusal, ticket)
         return refusal
 
-    def _fallbacks(self, model: Model, refusal: Refusal, key: KeyRecord, tried: set[str], story: Story) -> list[Model]:
+    def _fallbacks(self, model: Model, refusal: Refusal, key: KeyRecord, tried: set[str], story: Story) -> list[Asked]:
         """The next pool this failure may go to: at most one, the first whose rule names the reason."""
         reason = fallback_reason(refusal)
         for rule in model.fallback:
@@ -171,7 +168,7 @@ class Road:
                 tried.add(other.model.name)
                 story.fallbacks.append(other.model.name)
                 self.gate.metrics.fell_back(model.name, other.model.name)
-                return [other.model]
+                return [other]
         return []
 
     def _close(self, story: Story, passage: Passage, refusal: Refusal | None) -> None:
