@@ -225,6 +225,7 @@ class Call:
             if pieces:
                 return pieces if self._decoder is None else self._decoded(pieces)
             if response.complete:
+                self._end_decoding()
                 return []
             data = await self._receive()
             if data:
@@ -292,6 +293,13 @@ class Call:
             self._stream.close()
         self._stream, self.dialled, self._fresh_only = None, False, True
         self._client.counts.replays += 1
+
+    def _end_decoding(self) -> None:
+        try:
+            if self._decoder is not None:
+                self._decoder.end()
+        except Corrupt as error:
+            raise NotHttp(f"the engine's answer does not decode: {error}") from None
 
     def _decoded(self, pieces: list[bytes]) -> list[bytes]:
         assert self._decoder is not None

@@ -47,6 +47,7 @@ class Attempt:
     _whole: list[bytes] = field(factory=list, init=False)
     _size: int = field(default=0, init=False)
     _piping: bool = field(default=False, init=False)
+    _converts: bool | None = field(default=None, init=False)
     _last_token_at: float = field(default=0.0, init=False)
     _began: float = field(default=0.0, init=False)
 
@@ -331,7 +332,9 @@ class Attempt:
 
     def _may_need_conversion(self) -> bool:
         """base64 was asked for and floats come: some clients would read garbage (api.md §0.12)."""
-        return self._passage.wants_base64 and looks_like_floats(self._whole[0] if self._whole else b"")
+        if self._converts is None:  # asked once, when what is kept is whole or long enough to tell
+            self._converts = self._passage.wants_base64 and looks_like_floats(b"".join(self._whole))
+        return self._converts
 
     def _recoded(self) -> bool:
         return bool(self._call.response.header(b"content-encoding")) and not self._call.coding
