@@ -33,11 +33,11 @@ def call(live: LiveEndpoint, passage: Passage, ask: openai.Ask, asked: Asked, at
 def passed_on(headers: Headers, attempt_id: str) -> bytes:
     """Header lines: an allow-list of the client's, and our own id. Nothing that ``Connection`` names, nothing odd."""
     lines = [b"content-type: application/json\r\nx-request-id: ", attempt_id.encode("ascii"), b"\r\n"]
-    named: bytes = b""
+    named: set[bytes] = set()
     for name, value in headers:
         if name == b"connection":
-            named = value.lower()
+            named.update(token.strip() for token in value.lower().split(b","))
     for name, value in headers:
-        if name in _PASSED and value.isascii() and not (named and name in named):
+        if name in _PASSED and value.isascii() and name not in named:
             lines += (name, b": ", value, b"\r\n")
     return b"".join(lines)
