@@ -2,7 +2,6 @@
 
 import json
 import resource
-from collections.abc import Callable
 from typing import Any
 
 import trio
@@ -46,15 +45,10 @@ class Clients:
         async with self._dialling:
             return await trio.open_tcp_stream(*self.gateway.address)
 
-    async def ask(self, body: Any, path: str = "/v1/chat/completions", saw: Callable[[], object] = str) -> Answer:
-        """The whole answer; ``saw`` is called with each piece that comes."""
+    async def ask(self, body: Any, path: str = "/v1/chat/completions") -> Answer:
         async with await self.connect() as stream:
             await stream.send_all(request(self.key, body, path))
-            raw = bytearray()
-            while piece := await stream.receive_some(65536):
-                raw += piece
-                saw()
-        return answer_of(bytes(raw))
+            return await read(stream)
 
     async def ask_all(self, bodies: list[Any]) -> list[Answer | None]:
         """All at once; None where the connection broke."""
@@ -70,6 +64,14 @@ class Clients:
             for place, body in enumerate(bodies):
                 nursery.start_soon(one, place, body)
         return answers
+
+
+async def read(stream: trio.SocketStream) -> Answer:
+    """To the end of the connection."""
+    raw = bytearray()
+    while piece := await stream.receive_some(65536):
+        raw += piece
+    return answer_of(bytes(raw))
 
 
 def complete(answer: Answer | None, tokens: int) -> bool:

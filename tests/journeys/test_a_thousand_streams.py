@@ -13,7 +13,7 @@ import trio
 from attrs import frozen
 
 from tests.journeys.running import Engine, Gateway, House, config_of, values
-from tests.journeys.talking import Clients, chat, complete, hang_up, raise_descriptor_limit, request
+from tests.journeys.talking import Clients, chat, complete, hang_up, raise_descriptor_limit, read, request
 
 MANY = 1000
 TOKENS = 16
@@ -65,17 +65,18 @@ async def test_a_thousand_streams_over_three_engines_are_all_whole(
         print(f"\n{MANY} streams of {TOKENS} tokens at once: {MANY / took:.0f} requests/s")
 
 
-class Leaver:
-    """A client that goes away at a random moment, and how far it had come by then."""
+class Visitor:
+    """A client that goes away at a random moment, and how far it had come by then. Some stay, and must not suffer."""
 
     def __init__(self, clients: Clients, number: int, chance: random.Random) -> None:
         self.clients = clients
-        self.kind = chance.choices(("dialling", "waiting", "streaming", "plain"), (2, 3, 4, 3))[0]
+        self.kind = chance.choices(("dialling", "waiting", "streaming", "plain", "staying"), (2, 3, 4, 3, 2))[0]
         self.hard = chance.random() < 0.5
         self.starts_after_s = chance.uniform(0, 0.5)
         self.patience_s = chance.uniform(0, CUT_WITHIN_S)
         self.pieces = chance.randint(1, 8)
-        asked = chat(f"question {number} " * chance.randint(1, 60), stream=self.kind != "plain", max_tokens=400)
+        tokens = 3 if self.kind == "staying" else 400
+        asked = chat(f"question {number} " * chance.randint(1, 60), stream=self.kind != "plain", max_tokens=tokens)
         self.bytes = request(clients.key, asked)
         self.bytes_sent = chance.randint(1, len(self.bytes)) if self.kind == "dialling" else len(self.bytes)
 
@@ -89,6 +90,8 @@ class Leaver:
                 while got < self.pieces:
                     assert await stream.receive_some(65536), "ended by itself"
                     got += 1
+            elif self.kind == "staying":
+                assert complete(await read(stream), 3)
             elif self.kind != "dialling":
                 with trio.move_on_after(self.patience_s):
                     got += bool(await stream.receive_some(65536))
@@ -178,13 +181,13 @@ async def test_a_thousand_clients_that_leave_at_any_moment_leave_nothing_behind(
     with trio.fail_after(40):
         async with trio.open_nursery() as nursery:
             for number in range(MANY):
-                nursery.start_soon(Leaver(clients, number, chance).come_and_go, seen)
+                nursery.start_soon(Visitor(clients, number, chance).come_and_go, seen)
     await nothing_stays(gateway, engines, before)
     assert sum(seen.values()) == MANY
     assert min(seen.values()) > MANY / 20, seen  # each kind of leaving took place
     gone = sum(values(gateway.metrics(), "llmgw_requests_total", outcome="client_gone"))
-    assert gone > MANY * 0.7
-    assert sum(engine.state()["aborted"] for engine in engines) > MANY * 0.6
+    assert gone > MANY * 0.6
+    assert sum(engine.state()["aborted"] for engine in engines) > MANY * 0.5
     await trio.sleep(POOLED_FOR_S)
     pooled = footprint(gateway).pooled
     assert pooled <= 2 * len(engines)  # the probes' own
@@ -214,7 +217,8 @@ async def test_clients_that_leave_while_their_engine_is_dialled_leave_nothing_be
                 await stream.send_all(request(clients.key, chat(stream=bool(number % 2))))
             while sum(values(gateway.metrics(), "llmgw_endpoint_in_flight", endpoint="far")) < 100:  # noqa: ASYNC110
                 await trio.sleep(0.02)
-            assert footprint(gateway).held >= before.held + 200  # each has its dial under way
+            # Each has its dial under way; so do the probes, now and then.
+            assert footprint(gateway).held > before.held + 190
             for number, stream in enumerate(streams):
                 hang_up(stream, hard=bool(number % 3))
         await nothing_stays(gateway, [], before)
