@@ -30,7 +30,7 @@ class Framer:
         """The events whose blank line has come. Raises EventTooLarge."""
         if self._fresh or self._after_cr or b"\r" in data:
             data = self._normal(data)
-        if not self._buffer and data.count(b"\n\n") == 1 and data.endswith(b"\n\n") and data[:1] != b"\n":
+        if not self._buffer and data.endswith(b"\n\n") and data.find(b"\n\n") == len(data) - 2 and data[:1] != b"\n":
             return [data]
         whole, ended, rest = (self._buffer + data).rpartition(b"\n\n")
         self._buffer = rest
@@ -46,6 +46,10 @@ class Framer:
     def _normal(self, data: bytes) -> bytes:
         """LF for every line end; an event that had another is re-emitted by whoever reads ``safe``."""
         if self._fresh and data:
+            data, self._buffer = self._buffer + data, b""
+            if len(data) < len(BOM) and BOM.startswith(data):
+                self._buffer = data
+                return b""
             self._fresh = False
             data = data.removeprefix(BOM)
         if self._after_cr and data:
@@ -58,8 +62,7 @@ class Framer:
 
 
 def _cut(whole: bytes) -> list[bytes]:
-    if b"\n\n\n" not in whole and whole[:1] != b"\n":
-        return [event + b"\n\n" for event in whole.split(b"\n\n")]
+    # More blank lines than one may stand between two events.
     pieces = (piece.strip(b"\n") for piece in whole.split(b"\n\n"))
     return [piece + b"\n\n" for piece in pieces if piece]
 
