@@ -199,7 +199,7 @@ async def test_a_failed_response_is_whole_and_still_a_failure(autojump_clock: Mo
         answer = await asked(w, "/v1/responses")
 
         assert answer.events == events
-        assert (w.record.outcome, w.record.message) == ("engine_failed_inside", "boom")
+        assert w.record.outcome == "engine_failed_inside"
 
 
 MESSAGES_ERRORS = [
