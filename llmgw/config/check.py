@@ -21,7 +21,6 @@ ABOVE_ZERO = (
     "server.bodies_total_max", "server.head_within", "server.body_within", "server.idle_keepalive",
     "server.write_stall", "server.connections_max", "relay.dial", "relay.headers", "relay.first_token",
     "relay.idle", "relay.total", "breaker.open_max", "log.queue_max", "log.flush",
-    "engines.resolve_every",
 )  # fmt: skip
 # The first may not be more than the second.
 NOT_ABOVE = (

@@ -12,7 +12,7 @@ from llmgw.config.read import SECTIONS
 
 # What a running process takes over: models, and these fields of the Config.
 LIVE = frozenset({"door", "relay", "weights", "probe"})
-LIVE_EXCEPT = frozenset({"scheduling.prefix_entries_max"})
+LIVE_EXCEPT = frozenset({"scheduling.prefix_entries_max", "server.write_stall"})
 
 
 @frozen

@@ -146,6 +146,21 @@ class Refusal:
     as_type: str | None = None
 
     @property
+    def kept(self) -> str:
+        """What may be kept of it, in the log, the record, the breaker: an engine's words may repeat a prompt."""
+        code = f" {self.code}" if self.code else ""
+        match self.outcome:
+            case Outcome.ENGINE_REFUSED:
+                return f"the engine refused the request: {self.status}{code}"
+            case Outcome.ENGINE_BUSY:
+                return f"the engine is busy: {self.status}{code}"
+            case Outcome.ENGINE_ERROR | Outcome.NOT_SUPPORTED:
+                return self.message.partition(": ")[0] if self.message.startswith("the engine") else "not supported"
+            case Outcome.ENGINE_FAILED_INSIDE:
+                return "the engine reported an error in its stream"
+        return self.message
+
+    @property
     def status(self) -> int:
         return self.as_status or self.outcome.end.status
 

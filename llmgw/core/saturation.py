@@ -1,4 +1,4 @@
-"""How full an endpoint is, and a pool: 1 is full, more is queueing (docs/architecture.md, admission).
+"""How full an endpoint is, and a pool: 1 is full, more is queueing.
 
 ``s = max(load / capacity, queued / queue_limit, kv / kv_limit)``. ``load`` is what we sent and what others
 have there; ``queued`` is what of it the engine can't run. Unknown is not zero: an endpoint without a

@@ -123,6 +123,7 @@ class Daemon:
         keep("accounts", partial(self._keep_accounts, store))
         keep("idle engine connections", partial(retire_idle, parts.live.clients))
         keep("loop lag", self._loop_lag)
+        keep("store trouble", self._tell_store_trouble)
         self._probes = services
         self.apply(parts.config)
         keep("admin", partial(self._admin, store, admin))
@@ -229,6 +230,18 @@ class Daemon:
                 await store.write(lambda db: save(db, groups))
             except StoreUnavailable as error:
                 self.parts.log.error("accounts of five minutes were not stored", error=str(error), groups=len(groups))
+
+    async def _tell_store_trouble(self) -> None:
+        """Once when usage rows stop reaching the store, and once when they do again."""
+        parts, before = self.parts, ""
+        while True:
+            await trio.sleep(1)
+            now = parts.usage.failing
+            if now != before and now:
+                parts.log.error("usage rows wait: the store does not take them", error=now, waiting=parts.usage.waiting)
+            elif now != before:
+                parts.log.info("usage rows reach the store again", waiting=parts.usage.waiting)
+            before = now
 
     async def _loop_lag(self) -> None:
         while True:

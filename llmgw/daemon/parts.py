@@ -140,6 +140,7 @@ class Parts:
             "bodies_held_bytes": ("request bodies in memory", door.bodies.held),
             "log_lines_dropped_total": ("log lines that found the queue full", self.sink.dropped),
             "usage_rows_dropped_total": ("usage rows that found the queue full", self.usage.dropped),
+            "usage_failing": ("1 while the store does not take usage rows", float(bool(self.usage.failing))),
             "usage_rows_waiting": ("usage rows not yet on disk", self.usage.waiting),
             "keys_stale": ("1 while the store can't be read", float(self.keys.stale)),
             "config_revision": ("of the fleet in use", self.live.fleet.revision),

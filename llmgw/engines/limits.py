@@ -24,4 +24,3 @@ class ClientLimits:
     idle_max: float = setting(4.0, Unit.SECONDS, "an idle connection is retired (vLLM closes its own after 5 s)")
     idle_connections_max: int = setting(1024, Unit.COUNT, "idle connections kept per endpoint")
     head_max: int = setting(64 * 1024, Unit.BYTES, "longest response head", at_least=1024)
-    resolve_every: float = setting(30.0, Unit.SECONDS, "how long a resolved host name is believed")

@@ -1,4 +1,4 @@
-"""One client connection: its requests one after another, each in its own cancel scope.
+"""One client connection: its requests one after another, in one cancel scope.
 
 Whether the client has left is known in every phase from the stream's hang-up, without a task of its own.
 """

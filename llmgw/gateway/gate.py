@@ -155,7 +155,7 @@ class Gate:
             return
         now = trio.current_time()
         if is_illness(refusal.outcome):
-            live.breaker.bad(now, refusal.message[:200], ticket)
+            live.breaker.bad(now, refusal.kept[:200], ticket)
         elif refusal.outcome is Outcome.ENGINE_BUSY:
             live.busy_until = now + (refusal.retry_after_s or 1.0)
             live.breaker.unknown(ticket)

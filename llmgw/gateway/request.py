@@ -50,7 +50,7 @@ class Road:
         try:
             await self._travel(exchange, route, story)
         except Refused as refused:
-            story.outcome, story.message = refused.refusal.outcome, refused.refusal.message
+            story.outcome, story.message = refused.refusal.outcome, refused.refusal.kept
             story.status = refused.refusal.status
             await self._told(exchange, route, refused.refusal)
         except Broken as error:
@@ -146,14 +146,14 @@ class Road:
     ) -> Refusal | None:
         # No checkpoint lies between choosing this endpoint and counting the request against it.
         gate = self.gate
+        call = upstream.call(live, passage, ask, asked, f"{story.id}-{len(story.tries) + 1}")
         entry = Try(live.id, trio.current_time(), account=account)
         story.tries.append(entry)
         with gate.counted(live, passage, entry) as ticket:
-            call = upstream.call(live, passage, ask, asked, f"{story.id}-{len(story.tries)}")
             early = upstream.early_headers(live.endpoint.engine)
             refusal = await Attempt(passage, call, early, live.endpoint.inject_usage).run()
             entry.outcome = refusal.outcome if refusal else Outcome.OK
-            entry.why = refusal.message[:256] if refusal else ""
+            entry.why = refusal.kept[:256] if refusal else ""
             gate.verdict(live, refusal, ticket)
         return refusal
 
@@ -173,7 +173,7 @@ class Road:
 
     def _close(self, story: Story, passage: Passage, refusal: Refusal | None) -> None:
         story.outcome = refusal.outcome if refusal else Outcome.OK
-        story.message = refusal.message if refusal else ""
+        story.message = refusal.kept if refusal else ""
         answered = passage.exchange.answered
         story.status = refusal.status if refusal and not answered else 200
 

@@ -13,7 +13,11 @@ class StoreLimits:
     data_dir: str = setting(
         "", Unit.PATH, "lock, database and first admin token; empty: $STATE_DIRECTORY, else ~/.local/share/llmgw"
     )
-    offline_grace: float = setting(300.0, Unit.SECONDS, "how long to serve on what is known while the store is away")
+    offline_grace: float = setting(
+        300.0,
+        Unit.SECONDS,
+        "how long to serve on what is known while the store is away (for two control planes; not read yet)",
+    )
     spool_max: int = setting(256 * 1024**2, Unit.BYTES, "usage rows that wait on disk while the store is away")
     usage_queue_max: int = setting(
         100_000, Unit.COUNT, "usage rows that wait in memory; beyond it they are dropped and counted", at_least=1

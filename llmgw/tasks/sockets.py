@@ -293,7 +293,10 @@ async def listen(watcher: Watcher, address: str, write_stall: float = 30.0, back
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         _notice_the_silently_dead(sock, user_timeout_s=write_stall * 2)
-        sock.bind((host, port))
+        try:
+            sock.bind((host, port))
+        except OSError as error:
+            raise OSError(error.errno, f"{address}: {error.strerror}") from error
         sock.listen(backlog)
     except BaseException:
         sock.close()

@@ -1,1 +1,1 @@
-"""Metric objects bound once, log lines and their sink."""
+"""What is counted, log lines and their sink."""
