@@ -178,10 +178,16 @@ async def test_a_thousand_clients_that_leave_at_any_moment_leave_nothing_behind(
     assert complete(await clients.ask(chat(stream=True, max_tokens=3)), 3)
     before, seen = usual_footprint(gateway), Counter[str]()
     chance = random.Random(SEED)
+    for engine in engines:
+        engine.fault(wedge=True)
     with trio.fail_after(40):
         async with trio.open_nursery() as nursery:
             for number in range(MANY):
                 nursery.start_soon(Visitor(clients, number, chance).come_and_go, seen)
+            while seen["waiting"] < MANY / 10:  # noqa: ASYNC110 - so many leave before there is any token
+                await trio.sleep(0.01)
+            for engine in engines:
+                await trio.to_thread.run_sync(engine.no_faults)
     await nothing_stays(gateway, engines, before)
     assert sum(seen.values()) == MANY
     assert min(seen.values()) > MANY / 20, seen  # each kind of leaving took place
