@@ -11,6 +11,8 @@ from attrs import define, field
 
 from llmgw.wire.sse import DONE
 
+_NESTED_MAX = 4  # errors within errors
+
 
 class Kind(Enum):
     """What one event means to the relay."""
@@ -246,12 +248,21 @@ class MessagesReading:
 
 
 def failure_text(error: Any) -> str:
-    """The words in any of the error shapes engines use; at most 2,000 characters."""
-    if isinstance(error, dict):
-        error = error.get("message") or error.get("detail") or error.get("error") or error
-    if isinstance(error, dict):
-        return failure_text(error) if "message" in error else str(error)[:2000]
-    return str(error)[:2000] if error else ""
+    """The words in any of the error shapes engines use; at most 2,000 characters, empty if there are none."""
+    for _ in range(_NESTED_MAX):
+        if not isinstance(error, dict):
+            break
+        error = next((error[key] for key in ("message", "detail", "error") if error.get(key)), "")
+    return _as_text(error)[:2000]
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return msgspec.json.encode(value).decode() if value else ""
+    except RecursionError:
+        return ""
 
 
 def usage_of_answer(body: bytes) -> Usage | None:

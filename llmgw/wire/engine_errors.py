@@ -29,12 +29,17 @@ def read_error(body: bytes) -> EngineError:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return EngineError("")
     if not isinstance(found, dict):
-        return EngineError(str(found)[:_MESSAGE_MAX])
+        return _words(found)
     error = found.get("error", found)
     if not isinstance(error, dict):
-        return EngineError(str(error)[:_MESSAGE_MAX])
+        return _words(error)
     message = failure_text(error)[:_MESSAGE_MAX]
     return EngineError(message, _text(error.get("type")), _text(error.get("param")), _code(error, message))
+
+
+def _words(error: Any) -> EngineError:
+    message = failure_text(error)[:_MESSAGE_MAX]
+    return EngineError(message, code=_code({}, message))
 
 
 def _code(error: dict[str, Any], message: str) -> str | None:
