@@ -22,9 +22,15 @@ class Decoder:
         self._room = most
         self._zlib = zlib.decompressobj(_GZIP_OR_ZLIB)
         self._fed = False
+        self._first = b""  # two bytes tell whether deflate has zlib's frame
 
     def feed(self, data: bytes) -> bytes:
         """What ``data`` decodes to. Raises Corrupt, TooLarge."""
+        if not self._fed:
+            data, self._first = self._first + data, b""
+            if len(data) < 2:
+                self._first = data
+                return b""
         pieces = []
         while data:
             piece = self._some(data)
@@ -39,7 +45,7 @@ class Decoder:
 
     def end(self) -> None:
         """Raises Corrupt when the body stopped short."""
-        if self._fed and not self._zlib.eof:
+        if self._first or (self._fed and not self._zlib.eof):
             raise Corrupt("the compressed body is cut short")
 
     def _some(self, data: bytes) -> bytes:

@@ -25,6 +25,6 @@ def floats_to_base64(body: bytes) -> bytes:
             vector = item["embedding"]
             if isinstance(vector, list):
                 item["embedding"] = base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode("ascii")
-    except (msgspec.MsgspecError, KeyError, TypeError, struct.error, OverflowError):
+    except (msgspec.MsgspecError, KeyError, TypeError, struct.error, OverflowError, RecursionError, UnicodeDecodeError):
         return body
     return msgspec.json.encode(answer)
