@@ -29,6 +29,7 @@ SSE_HEADERS = [
 _KEPT_WHOLE = 256 * 1024  # a plain answer up to this size leaves in one send, so that a broken one may be tried again
 _ERROR_MAX = 1024 * 1024
 _TAIL = 4096
+_TAIL_WITHIN_S = 0.05
 
 
 @define(eq=False)
@@ -261,10 +262,13 @@ class Attempt:
         return None
 
     async def _let_the_engine_finish(self) -> None:
-        """The last chunk mostly comes with the last event: then the connection can serve again."""
+        """The last chunk mostly comes with the last event: then the connection can serve again.
+
+        Shielded: a client that leaves once it has everything has not left early.
+        """
         response = self._call.response
         if not response.complete:
-            with trio.move_on_after(0.05):
+            with trio.move_on_after(_TAIL_WITHIN_S, shield=True):
                 try:
                     while await self._call.pieces():
                         continue

@@ -301,3 +301,29 @@ async def test_the_engine_is_left_at_once_where_its_head_comes_late(autojump_clo
         await w.settled()
 
         assert w.record.outcome == "client_gone"
+
+
+async def test_a_client_that_leaves_once_it_has_everything_has_not_left_early(autojump_clock: MockClock) -> None:
+    """The engine's last chunk comes a little behind its last event."""
+    async with world(Engine(says(SSE_HEAD, chunk(delta("a")), chunk(DONE), 0.03, LAST))) as w:
+        client = w.client()
+        await client.post("/v1/chat/completions", chat())
+        assert (await client.answer()).events == [delta("a"), DONE]
+        client.leave()
+        await w.settled()
+
+        assert (w.record.outcome, w.record.status) == ("ok", 200)
+
+
+async def test_an_engine_that_takes_no_byte_of_the_request_is_given_up(autojump_clock: MockClock) -> None:
+    async def takes_nothing(caller: Caller) -> None:
+        await caller.left.wait()
+        caller.stream.close()
+
+    engines = Engine(takes_nothing, room=1000), Engine(says(stream(delta("b"), DONE)), "b")
+    async with world(*engines) as w:
+        answer = await w.chat(padding="x" * 200_000)
+
+        assert answer.events == [delta("b"), DONE]
+        assert [what for _, what, _, _ in w.record.tries] == ["engine_broke", "ok"]
+        assert trio.current_time() < 31
