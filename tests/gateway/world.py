@@ -174,7 +174,7 @@ class Client:
     stream: MemoryStream
     _rest: bytes = b""
     _pieces: list[tuple[float, bytes]] = field(factory=list)
-    _raw: bytes = b""
+    _raw: bytearray = field(factory=bytearray)
     _response: Response = field(factory=Response)
     _closed: bool = False
 
@@ -192,8 +192,8 @@ class Client:
         """The whole answer, or what came of it before the connection ended."""
         while not self._response.complete and await self._read():
             continue
-        whole = Answer(self._response, self._raw, self._pieces, self._closed)
-        self._response, self._pieces, self._raw = Response(), [], b""
+        whole = Answer(self._response, bytes(self._raw), self._pieces, self._closed)
+        self._response, self._pieces, self._raw = Response(), [], bytearray()
         return whole
 
     async def until(self, text: bytes) -> bytes:
