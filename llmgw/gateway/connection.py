@@ -14,10 +14,11 @@ from llmgw.core.outcome import Outcome, Refusal
 from llmgw.gateway.body import Bodies, BodyReader
 from llmgw.gateway.exchange import Handler, Headers, Refused
 from llmgw.gateway.limits import DoorLimits
+from llmgw.gateway.refusing import refuse
 from llmgw.tasks.alarms import Alarm, Alarms
 from llmgw.tasks.streams import Broken, Interrupted, Stalled, Stream
 from llmgw.wire import http1
-from llmgw.wire.errors import Family, error_body, error_headers
+from llmgw.wire.errors import Family, error_body
 
 _BY_STATUS = {
     405: Outcome.METHOD_NOT_ALLOWED,
@@ -73,10 +74,6 @@ class HttpExchange:
         if self._first is None:
             self._first = dict(reversed(self.headers))
         return self._first.get(name)
-
-    @property
-    def body_size(self) -> int:
-        return self._reader.size
 
     @property
     def client_gone(self) -> bool:
@@ -285,23 +282,11 @@ class Connection:
             if isinstance(error, Stalled):
                 self.common.report("client stalled", exchange.id, error)
         except Refused as refused:
-            await self._refuse(exchange, refused.refusal)
+            await refuse(exchange, Family.OPENAI, refused.refusal)
         except Exception as error:
             self.common.report("request failed", exchange.id, error)
-            if exchange.answered:
-                exchange.cut()
-            else:
-                await self._refuse(exchange, Refusal(Outcome.INTERNAL, "something went wrong inside the gateway"))
-
-    async def _refuse(self, exchange: HttpExchange, refusal: Refusal) -> None:
-        if exchange.answered:
-            exchange.cut()
-            return
-        body = error_body(Family.OPENAI, refusal, exchange.id)
-        try:
-            await exchange.answer(refusal.status, body, error_headers(refusal))
-        except Broken:
-            exchange.cut()
+            refusal = Refusal(Outcome.INTERNAL, "something went wrong inside the gateway")
+            await refuse(exchange, Family.OPENAI, refusal)
 
     async def _refuse_unread(self, error: http1.Malformed) -> None:
         """Say what is wrong with bytes that never became a request."""

@@ -111,7 +111,7 @@ class Door:
                 for listener in listeners:
                     accepting.start_soon(self._accept, listener, connections)
         finally:
-            self.close_idle()
+            self.drain()
 
     def limits_changed(self, limits: DoorLimits) -> None:
         self.limits = self._common.limits = limits
@@ -119,10 +119,6 @@ class Door:
 
     def drain(self) -> None:
         """From now on every answer says ``Connection: close``, and idle connections end."""
-        self._common.draining = True
-        self.close_idle()
-
-    def close_idle(self) -> None:
         self._common.draining = True
         for connection in list(self.connections):
             if connection.idle_since is not None:

@@ -43,11 +43,6 @@ class Exchange(Protocol):
         ...
 
     @property
-    def body_size(self) -> int:
-        """Bytes of the body read so far, decoded."""
-        ...
-
-    @property
     def answered(self) -> bool:
         """Whether the status line has left."""
         ...

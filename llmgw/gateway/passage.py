@@ -7,10 +7,11 @@ from attrs import define
 from llmgw.core.outcome import Refusal
 from llmgw.gateway.exchange import Exchange
 from llmgw.gateway.limits import RelayLimits
+from llmgw.gateway.refusing import answer_refusal
 from llmgw.gateway.routes import Route
 from llmgw.telemetry.metrics import TokenGaps
 from llmgw.wire.answers import Usage
-from llmgw.wire.errors import error_body, error_headers, stream_error
+from llmgw.wire.errors import stream_error
 
 
 @define(eq=False)
@@ -42,8 +43,7 @@ async def tell(passage: Passage, refusal: Refusal) -> None:
     """The last word to a client whose request failed: an error answer, an error event, or a cut connection."""
     exchange, route = passage.exchange, passage.route
     if not exchange.answered:
-        body = error_body(route.family, refusal, exchange.id)
-        await exchange.answer(refusal.status, body, error_headers(refusal))
+        await answer_refusal(exchange, route.family, refusal)
     elif passage.streaming:
         if not passage.told:
             await exchange.send(stream_error(route.family, route.responses, refusal, exchange.id, passage.sequence))

@@ -133,10 +133,11 @@ class Attempt:
         if now >= timers.hold_at:
             timers.hold_at = inf
             await self._commit([])
-        timers.alarm.set(timers.next())
-        if now >= timers.keepalive_at:
+        comment_due = now >= timers.keepalive_at
+        if comment_due:
             timers.keepalive_at = now + timers.keepalive_after
-            timers.alarm.set(timers.next())
+        timers.alarm.set(timers.next())
+        if comment_due:
             if not self._passage.exchange.answered:
                 await self._passage.exchange.start(200, SSE_HEADERS)
             await self._passage.exchange.send(sse.KEEP_ALIVE)
@@ -277,10 +278,8 @@ class Attempt:
 
     def _told(self, refusal: Refusal) -> bytes:
         passage = self._passage
-        passage.sequence = getattr(self._reading, "sequence", 0)
-        return stream_error(
-            passage.route.family, passage.route.responses, refusal, passage.exchange.id, passage.sequence
-        )
+        sequence = getattr(self._reading, "sequence", 0)
+        return stream_error(passage.route.family, passage.route.responses, refusal, passage.exchange.id, sequence)
 
     # -- plain answers ------------------------------------------------------------------------------
 

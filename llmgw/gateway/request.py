@@ -20,11 +20,11 @@ from llmgw.gateway.gate import Gate
 from llmgw.gateway.identify import identify
 from llmgw.gateway.passage import Passage, tell
 from llmgw.gateway.record import Story, Try
+from llmgw.gateway.refusing import answer_refusal, refuse
 from llmgw.gateway.relay import Attempt
 from llmgw.gateway.routes import Desk, DeskRoute, Found, Route, find, name_and_family
 from llmgw.tasks.streams import Broken, Stalled
 from llmgw.wire import openai
-from llmgw.wire.errors import error_body, error_headers
 
 
 @define(eq=False)
@@ -52,7 +52,7 @@ class Road:
         except Refused as refused:
             story.outcome, story.message = refused.refusal.outcome, refused.refusal.kept
             story.status = refused.refusal.status
-            await self._told(exchange, route, refused.refusal)
+            await refuse(exchange, route.family, refused.refusal)
         except Broken as error:
             if story.outcome is None:
                 gone = Outcome.CLIENT_STALLED if isinstance(error, Stalled) else Outcome.CLIENT_GONE
@@ -206,17 +206,7 @@ class Road:
         """Off the road: no story, but counted."""
         _, family = name_and_family(exchange.path)
         self.gate.refused(refusal, exchange.id, exchange.peer)
-        await exchange.answer(refusal.status, error_body(family, refusal, exchange.id), error_headers(refusal))
-
-    async def _told(self, exchange: Exchange, route: Route, refusal: Refusal) -> None:
-        if exchange.answered:
-            exchange.cut()
-            return
-        body = error_body(route.family, refusal, exchange.id)
-        try:
-            await exchange.answer(refusal.status, body, error_headers(refusal))
-        except Broken:
-            exchange.cut()
+        await answer_refusal(exchange, family, refusal)
 
 
 def _found(exchange: Exchange) -> Found | Refusal:
