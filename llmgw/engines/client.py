@@ -176,7 +176,6 @@ class Call:
     _fresh_only: bool = field(default=False, init=False)  # one idle connection was stale: so may the others be
     _decoder: Decoder | None = field(default=None, init=False)
     _dialling: trio.CancelScope | None = field(default=None, init=False)
-    on_closed: Callable[[], None] | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.response = http1.Response(self._client.limits.head_max)
@@ -261,8 +260,6 @@ class Call:
             self._client.give_back(stream)
         else:
             stream.close()
-        if self.on_closed is not None:
-            self.on_closed()
 
     async def _dial(self) -> Stream:
         with trio.CancelScope() as self._dialling:

@@ -76,7 +76,6 @@ _DESKS: Mapping[str, DeskRoute] = {
     "ready": DeskRoute(Desk.READY),
     "models": DeskRoute(Desk.MODELS),
 }
-METHODS = ("GET", "POST", "HEAD", "OPTIONS", "DELETE")
 
 
 @frozen

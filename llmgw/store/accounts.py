@@ -8,12 +8,10 @@ from typing import Any
 from attrs import frozen
 from sqlite_utils import Database
 
-SPAN_S = 300
-
 
 @frozen
 class Account:
-    """``start``: wall-clock seconds, a multiple of SPAN_S. ``counts`` and ``accounts`` are JSON values."""
+    """``start``: wall-clock seconds, a multiple of 300. ``counts`` and ``accounts`` are JSON values."""
 
     start: int
     model: str

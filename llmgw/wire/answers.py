@@ -171,6 +171,18 @@ def _says(delta: _Delta) -> bool:
     )
 
 
+def _typed_event(data: bytes) -> _Typed | Kind:
+    """An event of the routes whose events have types; or, where it is none, what it means as it is."""
+    if data.strip() == DONE:
+        return Kind.SWALLOW
+    try:
+        return _typed(data)
+    except msgspec.ValidationError:
+        return Kind.OTHER
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return Kind.MALFORMED
+
+
 _RESPONSES_END = frozenset({"response.completed", "response.incomplete"})
 
 
@@ -184,14 +196,9 @@ class ResponsesReading:
     sequence: int = field(default=0)
 
     def read(self, data: bytes, name: bytes) -> Kind:
-        if data.strip() == DONE:
-            return Kind.SWALLOW
-        try:
-            event = _typed(data)
-        except msgspec.ValidationError:
-            return Kind.OTHER
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            return Kind.MALFORMED
+        event = _typed_event(data)
+        if isinstance(event, Kind):
+            return event
         self.sequence += 1
         kind = event.type or name.decode("utf-8", "replace")
         if isinstance(event.response, dict) and event.response.get("usage"):
@@ -219,14 +226,9 @@ class MessagesReading:
     failure: str = ""
 
     def read(self, data: bytes, name: bytes) -> Kind:
-        if data.strip() == DONE:
-            return Kind.SWALLOW
-        try:
-            event = _typed(data)
-        except msgspec.ValidationError:
-            return Kind.OTHER
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            return Kind.MALFORMED
+        event = _typed_event(data)
+        if isinstance(event, Kind):
+            return event
         kind = event.type or name.decode("utf-8", "replace")
         if kind == "message_start" and isinstance(event.message, dict) and event.message.get("usage"):
             self.usage = _value_of(event.message["usage"])

@@ -331,15 +331,3 @@ def _one_line(value: bytes) -> bytes:
     if b"\r" in value or b"\n" in value or b"\0" in value:
         return value.translate(None, b"\r\n\0")
     return value
-
-
-def chunk(data: bytes) -> bytes:
-    """One chunk of a chunked body. Empty data would end the body, so it gives nothing."""
-    return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
-
-
-def request_bytes(method: bytes, target: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bytes:
-    """A whole request with its Content-Length, in one piece."""
-    return b"%b %b HTTP/1.1\r\n%bcontent-length: %d\r\n\r\n%b" % (
-        method, target, header_lines(headers), len(body), body
-    )  # fmt: skip
