@@ -7,8 +7,9 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from llmgw.config.load import Config, load_revision
-from llmgw.config.read import SECTIONS
+from llmgw.config.load import NO_FILE, Config, load_revision
+from llmgw.config.problems import ConfigError, Problem
+from llmgw.config.read import MODELS, SECTIONS
 
 # What a running process takes over: models, and these fields of the Config.
 LIVE = frozenset({"door", "relay", "weights", "probe"})
@@ -26,6 +27,7 @@ class Reloaded:
 def reload(old: Config, path: Path | None, environ: Mapping[str, str], text: str | None = None) -> Reloaded:
     """Raises ConfigError; then the old config stays."""
     new = load_revision(path, environ, text, old.fleet.revision + 1)
+    _keep_serving(old, new, str(path) if path else NO_FILE)
     waiting: list[str] = []
     kept: dict[str, Any] = {}
     for section, classes in SECTIONS.items():
@@ -35,6 +37,14 @@ def reload(old: Config, path: Path | None, environ: Mapping[str, str], text: str
             waiting += [f"{section}.{key}" for key in late]
             kept[name] = attrs.evolve(after, **{key: getattr(before, key) for key in late})
     return Reloaded(attrs.evolve(new, **kept), tuple(waiting))
+
+
+def _keep_serving(old: Config, new: Config, file: str) -> None:
+    """A file that is empty, half written or another one's would end all service, which nobody asks for this way."""
+    if old.fleet.models and not new.fleet.models:
+        what = f"there are no models in it, which would end every one that is served now ({len(old.fleet.models)})"
+        way_out = "keep at least one [[models]], or stop the server if that is meant"
+        raise ConfigError((Problem(file, MODELS, what, way_out),))
 
 
 def _is_live(section: str, name: str, key: str) -> bool:

@@ -212,6 +212,24 @@ def test_a_reload_of_the_same_needs_nothing():
     assert reload(old, None, {}, MODEL.format(url="http://h:1")).needs_restart == ()
 
 
+@pytest.mark.parametrize("text", ["", "# nothing\n", "[relay]\nattempts_max = 2\n", "models = []\n"])
+def test_a_reload_that_would_end_every_model_is_refused_with_the_way_out(tmp_path, text):
+    old = load(None, {}, MODEL.format(url="http://h:1"))
+
+    with pytest.raises(ConfigError) as refused:
+        reload(old, tmp_path / "llmgw.toml", {}, text)
+
+    [problem] = refused.value.problems
+    assert (problem.file, problem.key) == (str(tmp_path / "llmgw.toml"), "models")
+    assert "keep at least one [[models]], or stop the server" in str(problem)
+
+
+def test_a_process_that_serves_nothing_may_go_on_so_and_start_so():
+    empty = load(None, {}, "")
+
+    assert reload(empty, None, {}, "[relay]\nattempts_max = 2\n").config.relay.attempts_max == 2
+
+
 def test_tls_files_that_belong_together_are_accepted(tmp_path):
     trustme = pytest.importorskip("trustme")
     one, other = trustme.CA().issue_cert("localhost"), trustme.CA().issue_cert("localhost")

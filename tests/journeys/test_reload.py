@@ -124,6 +124,7 @@ async def test_a_removed_endpoint_finishes_its_streams_and_its_series_go_with_th
         ("[[models]\n", "it is no TOML"),
         ('[server]\nlisen = "x"\n', "did you mean 'listen'?"),
         ('[[models]]\nname = ""\n', "models[0].name"),
+        ("", "keep at least one [[models]], or stop the server"),
     ],
 )
 async def test_a_bad_file_keeps_the_config_before(home: House, broken: str, said: str):
