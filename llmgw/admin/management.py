@@ -6,19 +6,20 @@ import trio
 from attrs import asdict
 from quart import Blueprint, g, request
 
+from llmgw.admin.applying import act_of, note_applied
 from llmgw.admin.gatekeeping import BATCH, Gatekeeper, Problem, body, flag, listing, number, seconds, text_in
-from llmgw.admin.services import AdminServices, Applied
+from llmgw.admin.services import AdminServices
 from llmgw.control import key_entries, tokens
 from llmgw.control.keys import Imported
 from llmgw.core.explain import Explanation
 from llmgw.core.identity import Declined, Role
 from llmgw.store import accounts, audit
-from llmgw.store.errors import StoreUnavailable
 
 _STATUS = {"not_found": 404, "ambiguous": 409, "duplicate": 409}
 _DAY_S = 86400.0
 REQUESTS_MAX = 1_000
 ACCOUNTS_MAX = 1_000  # each with up to 50 whole requests
+FILE_NAME_MAX = 256
 
 
 def management(services: AdminServices, keeper: Gatekeeper) -> Blueprint:
@@ -143,37 +144,18 @@ def _fleet(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
     @api.post("/apply")
     @keeper.needs(Role.OPERATOR)
     async def apply() -> Any:
-        asked = await body("toml", "why")
+        asked = await body("toml", "file", "why")
         if "toml" not in asked:
             raise Problem(400, "field", "toml is missing", "send the text of a config file")
-        why = text_in(asked, "why")
-        applied = await services.apply(text_in(asked, "toml"), g.operator)
+        text, file, why = (text_in(asked, name) for name in ("toml", "file", "why"))
+        who = g.operator
+        applied = await services.apply(text, who, file[:FILE_NAME_MAX])
+        act = act_of(applied, services.now(), who.name, str(who.role), "config.apply", why)
+        await note_applied(services.store, services.report, act, g.request_id)
         if applied.problems:
-            raise Problem(
-                422, "config", "the config was not applied; the one before stays", problems=list(applied.problems)
-            )
-        await _note_applied(services, applied, why)
+            message = "the config was not applied; the one before stays"
+            raise Problem(422, "config", message, problems=list(applied.problems))
         return {"revision": applied.revision, "changes": list(applied.changes)}
-
-
-async def _note_applied(services: AdminServices, applied: Applied, why: str) -> None:
-    """It is in force already, store or no store; an act that can't be audited is reported instead."""
-    operator = g.operator
-    after = {"revision": applied.revision, "changes": list(applied.changes)}
-    act = audit.Act(
-        services.now(),
-        operator.name,
-        str(operator.role),
-        "config.apply",
-        f"revision {applied.revision}",
-        why,
-        None,
-        after,
-    )
-    try:
-        await services.store.write(lambda db: audit.note(db, act))
-    except StoreUnavailable as error:
-        services.report(f"{operator.name} applied revision {applied.revision}, unaudited: {error}", g.request_id, None)
 
 
 def _requests(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:

@@ -24,7 +24,10 @@ def to_logging(what: str, request_id: str, error: BaseException | None) -> None:
 
 @frozen
 class Applied:
-    """What ``apply`` did. ``problems``: nothing was changed, and these are why."""
+    """What ``apply`` did. ``problems``: nothing was changed, and these are why.
+
+    ``revision`` is the one in force; without ``changes`` it is the one before.
+    """
 
     revision: int = 0
     changes: tuple[str, ...] = ()
@@ -48,7 +51,7 @@ class AdminServices:
     explain_request: Callable[[str], Explanation | None]
     status: Callable[[], dict[str, Any]]
     config: Callable[[], dict[str, Any]]
-    apply: Callable[[str, Operator], Awaitable[Applied]]
+    apply: Callable[[str, Operator, str], Awaitable[Applied]]  # a config's text, who brings it, its file's name
     now: Callable[[], float]
     report: Report = to_logging
 

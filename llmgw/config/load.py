@@ -52,8 +52,11 @@ def load(path: Path | None, environ: Mapping[str, str], text: str | None = None)
     return load_revision(path, environ, text, revision=0)
 
 
-def load_revision(path: Path | None, environ: Mapping[str, str], text: str | None, revision: int) -> Config:
-    problems = Problems(str(path) if path else NO_FILE)
+def load_revision(
+    path: Path | None, environ: Mapping[str, str], text: str | None, revision: int, named: str = ""
+) -> Config:
+    """``named``: what problems call the text, if it is not the file's."""
+    problems = Problems(named or (str(path) if path else NO_FILE))
     tree = _tree(path, text, problems)
     read = read_sections(tree, environ, problems)
     models = read_models(tree, environ, problems)

@@ -10,6 +10,8 @@ from attrs import frozen
 from llmgw.config.load import NO_FILE, Config, load_revision
 from llmgw.config.problems import ConfigError, Problem
 from llmgw.config.read import MODELS, SECTIONS
+from llmgw.config.values import written
+from llmgw.core.fleet import differences
 
 # What a running process takes over: models, and these fields of the Config.
 LIVE = frozenset({"door", "relay", "weights", "probe"})
@@ -21,22 +23,30 @@ class Reloaded:
     """``config`` is what the process now runs on: what needs a restart is in it as it was."""
 
     config: Config
+    changes: tuple[str, ...]  # what is otherwise from now on; without any, the revision is the one before
     needs_restart: tuple[str, ...]  # keys that the file has otherwise
 
 
-def reload(old: Config, path: Path | None, environ: Mapping[str, str], text: str | None = None) -> Reloaded:
-    """Raises ConfigError; then the old config stays."""
-    new = load_revision(path, environ, text, old.fleet.revision + 1)
-    _keep_serving(old, new, str(path) if path else NO_FILE)
+def reload(
+    old: Config, path: Path | None, environ: Mapping[str, str], text: str | None = None, named: str = ""
+) -> Reloaded:
+    """Raises ConfigError; then the old config stays. ``named``: what problems call the text."""
+    new = load_revision(path, environ, text, old.fleet.revision + 1, named)
+    _keep_serving(old, new, named or (str(path) if path else NO_FILE))
+    limits: list[str] = []
     waiting: list[str] = []
     kept: dict[str, Any] = {}
     for section, classes in SECTIONS.items():
         for name in classes:
             before, after = getattr(old, name), getattr(new, name)
-            late = [key for key in _differing(before, after) if not _is_live(section, name, key)]
+            differing = list(_differing(before, after))
+            late = [f.name for f in differing if not _is_live(section, name, f.name)]
+            limits += [_change(section, f, before, after) for f in differing if f.name not in late]
             waiting += [f"{section}.{key}" for key in late]
             kept[name] = attrs.evolve(after, **{key: getattr(before, key) for key in late})
-    return Reloaded(attrs.evolve(new, **kept), tuple(waiting))
+    changes = (*differences(old.fleet, new.fleet), *limits)
+    fleet = new.fleet if changes else old.fleet
+    return Reloaded(attrs.evolve(new, **kept, fleet=fleet), changes, tuple(waiting))
 
 
 def _keep_serving(old: Config, new: Config, file: str) -> None:
@@ -51,6 +61,10 @@ def _is_live(section: str, name: str, key: str) -> bool:
     return name in LIVE and f"{section}.{key}" not in LIVE_EXCEPT
 
 
-def _differing(before: Any, after: Any) -> Iterator[str]:
-    fields = attrs.fields(type(before))
-    yield from (f.name for f in fields if getattr(before, f.name) != getattr(after, f.name))
+def _differing(before: Any, after: Any) -> Iterator["attrs.Attribute[Any]"]:
+    return (f for f in attrs.fields(type(before)) if getattr(before, f.name) != getattr(after, f.name))
+
+
+def _change(section: str, setting: "attrs.Attribute[Any]", before: Any, after: Any) -> str:
+    was, is_now = (written(getattr(each, setting.name), setting.metadata["unit"]) for each in (before, after))
+    return f"{section}.{setting.name}: {was} -> {is_now}"

@@ -125,6 +125,18 @@ def differences(before: Fleet, after: Fleet) -> tuple[str, ...]:
     said += [f"endpoint {id} changed" for id in new if id in old and old[id] != new[id]]
     for name, model in after.models.items():
         was = before.models.get(name)
-        if was is not None and (was.aliases, was.fallback) != (model.aliases, model.fallback):
-            said.append(f"model {name}: aliases or fallback changed")
+        if was is not None and was != model:
+            said += _changes_of(was, model)
     return tuple(said)
+
+
+def _changes_of(was: Model, model: Model) -> list[str]:
+    said = []
+    if (was.aliases, was.fallback) != (model.aliases, model.fallback):
+        said.append(f"model {model.name}: aliases or fallback changed")
+    if was.context_max != model.context_max:
+        said.append(f"model {model.name}: context_max: {was.context_max or 'none'} -> {model.context_max or 'none'}")
+    ids, old = [e.id for e in model.endpoints], [e.id for e in was.endpoints]
+    if ids != old and sorted(ids) == sorted(old):
+        said.append(f"model {model.name}: the order of its endpoints changed")
+    return said

@@ -17,19 +17,16 @@ from functools import partial
 from pathlib import Path
 
 import trio
-from attrs import define, evolve, field
+from attrs import define, field
 
 from llmgw.admin.app import make_app
 from llmgw.admin.serve import admin_socket, serve_admin
-from llmgw.admin.services import Applied
-from llmgw.config import Config, ConfigError
-from llmgw.config import reload as reread
+from llmgw.config import Config
 from llmgw.control.keys import Keys
 from llmgw.control.tokens import Tokens
-from llmgw.core.fleet import differences
-from llmgw.core.identity import Operator
 from llmgw.daemon.operating import app_settings, services_of
 from llmgw.daemon.parts import Parts, account, server_context
+from llmgw.daemon.reloading import Reloading
 from llmgw.engines.client import retire_idle
 from llmgw.engines.live import LiveEndpoint
 from llmgw.engines.probe import probe
@@ -65,6 +62,7 @@ class Daemon:
     admin_address: str = field(default="", init=False)
     parts: Parts = field(init=False)
     _probes: trio.Nursery = field(init=False)
+    _reloading: Reloading = field(init=False)
 
     async def run(self, signals: bool = True) -> None:
         """Serve until told to stop. Raises OSError (an address in use), DataLocked, StoreUnavailable, …"""
@@ -80,6 +78,7 @@ class Daemon:
         keys, tokens = await Keys.load(store), await Tokens.load(store)
         usage = UsageWriter(store, config.store)
         parts = self.parts = Parts(config, keys, tokens, usage, make_log(sink), sink, watcher)
+        self._reloading = Reloading(parts, store, self.config_file, self.env, self.apply)
         listeners = [await listen(watcher, config.listen.listen, config.door.write_stall)]
         admin = admin_socket(config.admin.listen)
         self._say_where(listeners[0], admin, await tokens.first_start(self.place.admin_token))
@@ -150,40 +149,10 @@ class Daemon:
 
     async def _admin(self, store: SqliteStore, sock: socket.socket) -> None:
         settings = self.config.admin
-        app = make_app(services_of(self.parts, store, self.reload_text), app_settings(settings, sock.getsockname()[0]))
+        services = services_of(self.parts, store, self._reloading.bring)
+        app = make_app(services, app_settings(settings, sock.getsockname()[0]))
         tls = server_context(settings.tls_cert, settings.tls_key)
         await serve_admin(app, sock.dup(), tls, self.parts.report)
-
-    # -- reloading ----------------------------------------------------------------------------------
-
-    async def reload_file(self) -> None:
-        """SIGHUP: read the file again; a bad one keeps the old."""
-        if self.config_file is None:
-            self.parts.log.warning("nothing to reload: started without a config file")
-            return
-        try:
-            text = await trio.to_thread.run_sync(partial(self.config_file.read_text, encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            self.parts.log.error("reload failed, the config before stays", error=str(error))
-            return
-        applied = await self.reload_text(text, None)
-        if applied.problems:
-            self.parts.log.error("reload refused, the config before stays", problems=list(applied.problems))
-
-    async def reload_text(self, text: str, by: Operator | None) -> Applied:
-        """Models and limits from this text; what needs a restart is said, and waits for one."""
-        parts = self.parts
-        try:
-            reloaded = reread(parts.config, self.config_file, self.env, text)
-        except ConfigError as error:
-            return Applied(problems=tuple(str(problem) for problem in error.problems))
-        before = parts.live.fleet
-        fleet = evolve(reloaded.config.fleet, revision=before.revision + 1)
-        changes = (*differences(before, fleet), *(f"{key}: needs a restart" for key in reloaded.needs_restart))
-        self.apply(evolve(reloaded.config, fleet=fleet))
-        who = by.name if by else "SIGHUP"
-        parts.log.info("config applied", by=who, revision=fleet.revision, changes=list(changes))
-        return Applied(fleet.revision, changes)
 
     # -- ending -------------------------------------------------------------------------------------
 
@@ -192,7 +161,7 @@ class Daemon:
             task_status.started()
             async for number in arriving:
                 if number == signal.SIGHUP:
-                    await self.reload_file()
+                    await self._reloading.read_again()
                 elif self.stop.is_set():
                     os._exit(1)  # asked twice: at once
                 else:

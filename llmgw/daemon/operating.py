@@ -29,7 +29,7 @@ def app_settings(admin: AdminSettings, host: str) -> AppSettings:
 
 
 def services_of(
-    parts: Parts, store: SqliteStore, apply: Callable[[str, Operator], Awaitable[Applied]]
+    parts: Parts, store: SqliteStore, apply: Callable[[str, Operator, str], Awaitable[Applied]]
 ) -> AdminServices:
     live = parts.live
 

@@ -59,10 +59,12 @@ class Desk:
         self.asked.append(wanted)
         return [{"id": "req-1"}]
 
-    async def apply(self, text: str, by: Operator) -> Applied:
+    async def apply(self, text: str, by: Operator, file: str) -> Applied:
         if text == "boom":
             raise RuntimeError("a secret that must not be told")
-        return Applied(problems=("models: there are none",)) if not text else Applied(7, ("model m added",))
+        if text == "same":
+            return Applied(7)
+        return Applied(problems=(f"{file}:models: there are none",)) if not text else Applied(7, ("model m added",))
 
     def app(self, services: AdminServices | None = None, **settings: Any) -> QuartTrio:
         return make_app(services or self.services(), evolve(AppSettings("127.0.0.1"), **settings))

@@ -8,7 +8,9 @@ import trio
 from attrs import evolve
 
 from llmgw.admin import debugging
+from llmgw.admin.applying import act_of
 from llmgw.admin.debugging import sample
+from llmgw.admin.services import Applied
 from llmgw.admin.tasks import task_tree
 from llmgw.core.identity import Role
 from llmgw.store.errors import StoreUnavailable
@@ -181,13 +183,27 @@ async def test_a_config_that_is_applied_is_audited_with_its_changes(admin):
     assert act["after"] == {"revision": 7, "changes": ["model m added"]}
 
 
-async def test_a_config_that_is_refused_says_every_problem(admin):
-    status, answer = await admin("POST", "/apply", {"toml": ""})
+async def test_a_config_that_is_refused_says_every_problem_to_the_operator_and_to_the_audit(admin):
+    status, answer = await admin("POST", "/apply", {"toml": "", "file": "new.toml", "why": "growth"})
 
     assert status == 422
-    assert answer["error"]["problems"] == ["models: there are none"]
+    assert answer["error"]["problems"] == ["new.toml:models: there are none"]
+    [act] = (await admin("GET", "/audit", limit=1))[1]["audit"]
+    assert (act["who"], act["what"], act["subject"], act["why"]) == ("some-admin", "config.apply", "refused", "growth")
+    assert act["after"] == {"problems": ["new.toml:models: there are none"]}
     assert code(await admin("POST", "/apply", {})) == (400, "field")
-    assert (await admin("GET", "/audit", limit=1))[1]["audit"][0]["what"] != "config.apply"
+
+
+async def test_a_config_that_changes_nothing_is_audited_as_that(admin):
+    assert await admin("POST", "/apply", {"toml": "same"}) == (200, {"revision": 7, "changes": []})
+
+    assert (await admin("GET", "/audit", limit=1))[1]["audit"][0]["subject"] == "nothing changed"
+
+
+def test_the_audit_keeps_the_first_of_very_many_problems():
+    act = act_of(Applied(problems=tuple(f"p{n}" for n in range(1000))), 0.0, "joe", "admin", "config.apply")
+
+    assert act.after["problems"][-2:] == ["p49", "and 950 more"]
 
 
 async def test_a_store_that_is_away_is_said_so_and_what_was_applied_stands(desk):

@@ -55,7 +55,7 @@ class Gateway:
         self.keys, tokens = await Keys.load(store), await Tokens.load(store)
         await tokens.first_start(self.place.admin_token)
 
-        async def apply(text: str, by: Operator) -> Applied:
+        async def apply(text: str, by: Operator, file: str) -> Applied:
             return Applied(2, ("model m added",)) if "m" in text else Applied(problems=("it has no model",))
 
         return AdminServices(
@@ -162,7 +162,7 @@ def test_a_config_is_applied_or_refused(gateway, tmp_path):
 
     good, bad = ctl(gateway, "apply", str(tmp_path / "good.toml")), ctl(gateway, "apply", str(tmp_path / "bad.toml"))
 
-    assert good.stdout == "revision 2: 1 changes\n  - model m added\n"
+    assert good.stdout == "revision 2: 1 change\n  - model m added\n"
     assert bad.exit_code == 2
     assert bad.stderr.endswith("it has no model\n")
 

@@ -255,8 +255,15 @@ def test_a_config_is_applied_as_it_is_written(admin, tmp_path):
 
     applied = ctl(admin, "apply", str(tmp_path / "llmgw.toml"))
 
-    assert applied.stdout == "revision 4: 1 changes\n  - endpoint b added\n"
-    assert admin.asked[0][2] == {"toml": "[[models]]\nname = 'é'\n"}
+    assert applied.stdout == "revision 4: 1 change\n  - endpoint b added\n"
+    assert admin.asked[0][2] == {"toml": "[[models]]\nname = 'é'\n", "file": str(tmp_path / "llmgw.toml")}
+
+
+def test_a_config_that_changes_nothing_says_so(admin, tmp_path):
+    admin.answers["POST", "/apply"] = (200, {"revision": 3, "changes": []})
+    (tmp_path / "llmgw.toml").write_text("")
+
+    assert ctl(admin, "apply", str(tmp_path / "llmgw.toml")).stdout == "revision 3: nothing changed\n"
 
 
 def test_a_config_with_problems_is_2_and_names_each(admin, tmp_path):

@@ -212,6 +212,47 @@ def test_a_reload_of_the_same_needs_nothing():
     assert reload(old, None, {}, MODEL.format(url="http://h:1")).needs_restart == ()
 
 
+def test_a_reload_lists_each_limit_as_it_was_and_as_it_is():
+    old = load(None, {}, MODEL.format(url="http://h:1"))
+    text = '[server]\nbody_max = "1MiB"\n[relay]\nfirst_token = "90s"\nattempts_max = 2\n[log]\nlevel = "debug"\n'
+
+    new = reload(old, None, {}, text + MODEL.format(url="http://h:1"))
+
+    assert new.changes == (
+        'server.body_max: "64MiB" -> "1MiB"',
+        'relay.first_token: "2min" -> "90s"',
+        "relay.attempts_max: 3 -> 2",
+    )
+    assert (new.needs_restart, new.config.fleet.revision) == (("log.level",), old.fleet.revision + 1)
+
+
+def test_a_reload_that_changes_nothing_in_force_keeps_the_revision():
+    old = load(None, {}, MODEL.format(url="http://h:1"))
+
+    same = reload(old, None, {}, MODEL.format(url="http://h:1"))
+    late = reload(old, None, {}, '[log]\nlevel = "debug"\n' + MODEL.format(url="http://h:1"))
+
+    assert (same.changes, same.config.fleet) == ((), old.fleet)
+    assert (late.changes, late.needs_restart, late.config.fleet) == ((), ("log.level",), old.fleet)
+
+
+def test_whatever_a_reload_changes_about_a_model_is_a_change_and_no_secret_is_shown():
+    endpoint = '[[models.endpoints]]\nurl = "http://h:%d"\n'
+    one, two = endpoint % 1, endpoint % 2
+    model = '[[models]]\nname = "m"\n'
+    old = load(None, {}, model + one + two)
+
+    def changes(text: str) -> tuple[str, ...]:
+        new = reload(old, None, {}, text)
+        assert new.config.fleet.revision == old.fleet.revision + 1
+        return new.changes
+
+    assert changes(model + "context_max = 99\n" + one + two) == ("model m: context_max: none -> 99",)
+    assert changes(model + two + one) == ("model m: the order of its endpoints changed",)
+    assert changes(model + 'aliases = ["n"]\n' + one + two) == ("model m: aliases or fallback changed",)
+    assert changes(model + one + two + 'api_key = "hunter2"\n') == ("endpoint h:2 changed",)
+
+
 @pytest.mark.parametrize("text", ["", "# nothing\n", "[relay]\nattempts_max = 2\n", "models = []\n"])
 def test_a_reload_that_would_end_every_model_is_refused_with_the_way_out(tmp_path, text):
     old = load(None, {}, MODEL.format(url="http://h:1"))

@@ -139,3 +139,37 @@ async def test_a_bad_file_keeps_the_config_before(home: House, broken: str, said
     assert said in gateway.ctl_says("apply", str(gateway.config.parent / "bad.toml"), code=2)
     assert complete(await clients.ask(chat(stream=True, max_tokens=2)), 2)
     assert ids(gateway) == {"a"}
+
+
+async def test_each_reload_is_in_the_audit_and_one_that_changes_nothing_keeps_the_revision(home: House):
+    engine = home.engine(decode_rate=500)
+    same, slower = config_of({"a": engine.url}), config_of({"a": engine.url}, more='[relay]\nidle = "50s"\n')
+    gateway = home.gateway(same)
+
+    async def hang_up(config: str, said: str) -> dict[str, object]:
+        before = len(gateway.process.lines)
+        hang_up_signal(gateway, config)
+        await trio.to_thread.run_sync(lambda: gateway.process.said(said, after=before))
+        return gateway.log()[-1]
+
+    def audited() -> list[tuple[object, ...]]:
+        acts = gateway.ctl("audit")["audit"]
+        return [(act["who"], act["what"], act["subject"]) for act in acts if act["what"].startswith("config.")]
+
+    assert (await hang_up(same, "nothing changed"))["revision"] == 0
+    changed = await hang_up(slower, "config applied")
+    assert (changed["revision"], changed["changes"]) == (1, ['relay.idle: "1min" -> "50s"'])
+    await hang_up("", "reload refused")
+    file = gateway.config.with_name("applied.toml")
+    file.write_text(slower)
+    assert gateway.ctl_says("apply", str(file)) == "revision 1: nothing changed\n"
+    file.write_text("")
+    assert f"{file}:models: " in gateway.ctl_says("apply", str(file), code=2)
+    assert audited() == [
+        ("first-start", "config.apply", "refused"),
+        ("first-start", "config.apply", "nothing changed"),
+        ("signal", "config.reload", "refused"),
+        ("signal", "config.reload", "revision 1"),
+        ("signal", "config.reload", "nothing changed"),
+    ]
+    assert values(gateway.metrics(), "llmgw_config_revision") == [1]

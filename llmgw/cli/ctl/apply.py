@@ -20,11 +20,15 @@ def command(session: Session, file: TextIO) -> None:
         text = file.read()
     except UnicodeDecodeError as error:
         raise click.BadParameter(f"{file.name} is not UTF-8 text ({error})") from error
-    answer = session.post("/apply", {"toml": text})
+    answer = session.post("/apply", {"toml": text, "file": file.name})
     if session.output == JSON:
         print_json(answer)
         return
     changes = answer.get("changes") or []
-    click.echo(f"revision {formed(answer.get('revision'))}: " + (f"{len(changes)} changes" if changes else "no change"))
+    click.echo(f"revision {formed(answer.get('revision'))}: {_counted(len(changes))}")
     for change in changes:
         click.echo(f"  - {formed(change)}")
+
+
+def _counted(changes: int) -> str:
+    return "nothing changed" if not changes else "1 change" if changes == 1 else f"{changes} changes"
