@@ -120,7 +120,7 @@ def test_an_import_with_problems_names_each_line_and_brings_nothing(home):
     assert "keys.csv:5: more cells than columns" in refused.stderr
     assert "keys.csv:2" not in refused.stderr
     assert "sk-good-enough" not in refused.stderr
-    assert listed(home) == []
+    assert not (home / "data").exists()
 
 
 def test_the_same_import_twice_is_refused_naming_the_duplicate(home):
@@ -194,6 +194,31 @@ def test_without_a_store_nothing_is_made_by_accident(home):
     assert asked.exit_code == 6
     assert "--data-dir" in asked.stderr
     assert not (home / ".local").exists()
+
+
+@pytest.mark.parametrize("words", ["keys list", "keys revoke key_1", "tenants", "tokens list", "audit"])
+def test_a_data_directory_without_a_store_is_4_and_stays_as_it_is(home, words):
+    asked = ctl(home, *words.split())
+
+    assert (asked.exit_code, asked.stdout) == (4, "")
+    assert f"there is no store in {home / 'data'}; check --data-dir" in asked.stderr
+    assert not (home / "data").exists()
+
+
+def test_a_first_key_makes_the_store_and_says_where(home):
+    made = f"a new store was made in {home / 'data'}"
+
+    refused = ctl(home, "keys", "create", "--tenant", "acme")
+    first = ctl(home, "keys", "create", "--tenant", "acme", "--new-tenant")
+
+    assert (refused.exit_code, made in refused.stderr) == (1, True)
+    assert (first.exit_code, made in first.stderr) == (0, False)
+    elsewhere = CliRunner().invoke(
+        main,
+        ["ctl", "--data-dir", str(home / "b"), "keys", "import", "-"],
+        input='{"key": "sk-elsewhere", "tenant": "t"}',
+    )
+    assert (elsewhere.exit_code, elsewhere.stderr) == (0, f"a new store was made in {home / 'b'}\n")
 
 
 def test_errors_are_json_when_answers_are(home):

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import trio
 
+from llmgw.cli.ctl.show import say
 from llmgw.cli.failure import BY_CODE, Exit, Failure
 from llmgw.control import key_entries, tokens
 from llmgw.control.key_entries import KeyEntry, key_entry
@@ -36,8 +37,24 @@ class DirectApi:
         if answer is None:
             hint = "start `llmgw server`, or name one that runs with --url or --context"
             raise Failure(f"no gateway runs on {self.where.data_dir}", Exit.UNREACHABLE, hint)
+        fresh = not self.where.database.exists()
+        if fresh and method != "POST":  # a first key or token may make the store, a question or a typing error not
+            hint = "check --data-dir or --config; `llmgw server` and `llmgw ctl keys create` make a new store"
+            raise Failure(f"there is no store in {self.where.database.parent}", Exit.NOT_FOUND, hint)
+        made = f"a new store was made in {self.where.database.parent}"
         try:
-            return trio.run(self._on_the_store, answer, unquote(name), body or {}, params or {})
+            told = self._told(answer, unquote(name), body or {}, params or {})
+        except Failure as failure:
+            if fresh and self.where.database.exists():
+                failure.hint = "; ".join(filter(None, (failure.hint, made)))
+            raise
+        if fresh:
+            say(made)
+        return told
+
+    def _told(self, answer: "_Answer", name: str, body: Any, params: Mapping[str, Any]) -> Any:
+        try:
+            return trio.run(self._on_the_store, answer, name, body, params)
         except DataLocked as error:
             raise Failure(str(error), Exit.RUNNING) from error
         except StoreUnavailable as error:
