@@ -58,6 +58,11 @@ class Breaker:
             return State.CLOSED
         return State.HALF_OPEN if self._trying or now >= self._open_until else State.OPEN
 
+    @property
+    def half_open(self) -> bool:
+        """The one request it lets through is under way."""
+        return self._trying
+
     def may_try(self, now: float) -> bool:
         return self._closed or (not self._trying and now >= self._open_until)
 

@@ -35,8 +35,9 @@ from llmgw.tasks.alarms import Alarms
 from llmgw.tasks.dialing import connect
 from llmgw.tasks.sockets import Watcher
 from llmgw.tasks.streams import Stream
-from llmgw.telemetry.log import LogSink, make_log
+from llmgw.telemetry.log import LogSink
 from llmgw.telemetry.metrics import Metrics
+from llmgw.telemetry.request_line import request_log
 
 ANONYMOUS = KeyRecord("none", b"", "no key", "anonymous", Band.GOLD)
 
@@ -74,7 +75,7 @@ class Parts:
             self.aggregates,
             self.usage.record,
             self.metrics,
-            make_log(self.sink, cleaned=True) if config.log.requests else None,
+            request_log(self.sink),
         )
         self.gate = Gate(
             live=self.live,

@@ -66,7 +66,7 @@ class EngineClient:
     _tls: ssl.SSLContext | None = None
     host: str = field(init=False)
     port: int = field(init=False)
-    base: str = field(init=False)
+    _base: bytes = field(init=False)
     _standing: bytes = field(init=False)  # header lines every request carries
     _idle: deque[_Idle] = field(factory=deque, init=False)
     _closed: bool = field(default=False, init=False)
@@ -75,7 +75,7 @@ class EngineClient:
         url = urlsplit(self.endpoint.url)
         self.host = url.hostname or ""
         self.port = url.port or (443 if url.scheme == "https" else 80)
-        self.base = url.path.rstrip("/")
+        self._base = url.path.rstrip("/").encode("ascii")
         if url.scheme == "https" and self._tls is None:
             self._tls = ssl.create_default_context(cafile=self.endpoint.ca)
         headers = [(b"host", url.netloc.encode("ascii")), (b"accept-encoding", b"identity")]
@@ -90,13 +90,13 @@ class EngineClient:
     def post(self, path: str, headers: bytes, body: bytes) -> "Call":
         """A call not yet begun; ``headers`` are whole lines."""
         head = b"POST %b%b HTTP/1.1\r\n%b%bcontent-length: %d\r\n\r\n" % (
-            self.base.encode("ascii"), path.encode("ascii"), self._standing, headers, len(body)
+            self._base, path.encode("ascii"), self._standing, headers, len(body)
         )  # fmt: skip
         return Call(self, head + body)
 
     def get(self, path: str, headers: bytes = b"") -> "Call":
         return Call(self, b"GET %b%b HTTP/1.1\r\n%b%b\r\n" % (
-            self.base.encode("ascii"), path.encode("ascii"), self._standing, headers
+            self._base, path.encode("ascii"), self._standing, headers
         ))  # fmt: skip
 
     async def fetch(self, path: str, most: int = 4 * 1024**2) -> tuple[int, bytes]:
@@ -174,6 +174,7 @@ class Call:
     _stream: Stream | None = field(default=None, init=False)
     _reused: bool = field(default=False, init=False)
     _fresh_only: bool = field(default=False, init=False)  # one idle connection was stale: so may the others be
+    _coded: bytes = field(default=b"", init=False)
     _decoder: Decoder | None = field(default=None, init=False)
     _dialling: trio.CancelScope | None = field(default=None, init=False)
 
@@ -206,15 +207,14 @@ class Call:
                 raise Stale
             else:
                 raise BrokeOff("the engine closed the connection without an answer")
-        coding = response.header(b"content-encoding").lower()
-        if coding in KNOWN:
+        self._coded = response.header(b"content-encoding").lower()
+        if self._coded in KNOWN:
             self._decoder = Decoder(1 << 40)
 
     @property
     def coding(self) -> bytes:
         """A content coding that reaches the client as it is, because nobody here reads it."""
-        coding = self.response.header(b"content-encoding").lower()
-        return b"" if self._decoder or coding == b"identity" else coding
+        return b"" if self._decoder or self._coded == b"identity" else self._coded
 
     async def pieces(self) -> list[bytes]:
         """Body pieces as they come; ``[]`` once the body is whole. Raises BrokeOff, NotHttp."""

@@ -49,7 +49,7 @@ class BodyReader:
         """The decoded body. Raises Refused or Broken."""
         if self._whole is None:
             self._refuse_early()
-            self._whole = await self._read()
+            self._whole = self._arrived() if self._has_arrived else await self._read()
         return self._whole
 
     def absorb(self) -> bool:
@@ -80,11 +80,17 @@ class BodyReader:
                 )
             self._decoder = Decoder(most)
 
+    @property
+    def _has_arrived(self) -> bool:
+        return not self._head.chunked and len(self.rest) >= self._left
+
+    def _arrived(self) -> bytes:
+        """All of it came with the head: the common case."""
+        body = self._decoded(self._take_length(self.rest))
+        self._end_decoding()
+        return body
+
     async def _read(self) -> bytes:
-        if self.complete:
-            return b""
-        if not self._head.chunked and len(self.rest) >= self._left:
-            return self._decode_all(self._take_length(self.rest))
         if self._head.expects_continue and not self._continued:
             self._continued = True
             await self._stream.send(http1.CONTINUE)
@@ -133,11 +139,6 @@ class BodyReader:
         self._left -= len(mine)
         self.complete = self._left == 0
         return mine
-
-    def _decode_all(self, data: bytes) -> bytes:
-        body = self._decoded(data)
-        self._end_decoding()
-        return body
 
     def _decoded(self, data: bytes) -> bytes:
         try:

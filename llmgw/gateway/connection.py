@@ -146,7 +146,7 @@ class HttpExchange:
             id,
             took_ms,
             framing,
-            http1.header_lines(headers),
+            http1.header_lines(headers) if headers else b"",
             self._cors(),
             b"" if self.keep else b"connection: close\r\n",
         )
@@ -219,11 +219,12 @@ class Connection:
         alarm.ring = self.stream.interrupt
         alarm.set(now + (limits.head_within if started else limits.idle_keepalive))
         while True:
-            self._skip_empty_lines()
-            end = self._buffer.find(http1.END_OF_HEAD)
-            if end >= 0:
-                break
-            http1.too_early_to_tell(self._buffer, limits.head_max)
+            if self._buffer:
+                self._skip_empty_lines()
+                end = self._buffer.find(http1.END_OF_HEAD)
+                if end >= 0:
+                    break
+                http1.too_early_to_tell(self._buffer, limits.head_max)
             try:
                 data = await self.stream.receive()
             except Interrupted:
@@ -233,10 +234,10 @@ class Connection:
                 return None
             if not data:
                 return None
+            self._buffer += data
             if not started:
                 started = True
                 alarm.set(trio.current_time() + limits.head_within)
-            self._buffer += data
         self.idle_since = None
         alarm.set(inf)
         return self._take_head(end + len(http1.END_OF_HEAD))

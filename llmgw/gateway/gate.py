@@ -4,15 +4,13 @@ The road decides; the gate keeps the counts true. Everything here is synchronous
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import trio
 from attrs import define, field
 
-from llmgw.core.breaker import State
 from llmgw.core.fleet import Fleet, Model
 from llmgw.core.identity import KeyRecord, KeyRing
 from llmgw.core.outcome import Outcome, Refusal
@@ -35,6 +33,36 @@ from llmgw.wire import openai
 RETRY_AFTER_S = 2.0
 DEADLINES = {outcome: name for name, outcome in TIMED_OUT.items()}
 _LABEL = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+
+
+@define(eq=False)
+class Counted:
+    """A request counts against its endpoint while this is open; gives the breaker's ticket, for its verdict.
+
+    The same object is counted up and down, even if its name belongs to another by then.
+    """
+
+    _live: LiveEndpoint
+    _passage: Passage
+    _entry: Try
+    _ticket: int = 0
+
+    def __enter__(self) -> int:
+        live, breaker = self._live, self._live.breaker
+        ticket = self._ticket = breaker.take(self._entry.began)
+        # The one request that a half-open breaker lets through may be a long stream: its first token is enough.
+        self._passage.on_first_token = partial(breaker.good, ticket) if breaker.half_open else None
+        live.in_flight += 1
+        live.served += 1
+        return ticket
+
+    def __exit__(self, *_: object) -> None:
+        entry = self._entry
+        self._live.in_flight -= 1
+        entry.ended = trio.current_time()
+        entry.dial_s = self._passage.dial_s
+        if entry.outcome is None:  # cancelled, or the client could not be written to
+            self._live.breaker.unknown(self._ticket)
 
 
 @define(eq=False)
@@ -96,12 +124,11 @@ class Gate:
         )
 
     def choose(
-        self, model: Model, adapter: str | None, ask: openai.Ask, passage: Passage, tried: set[str]
+        self, model: Model, adapter: str | None, ask: openai.Ask, passage: Passage, tried: set[str], now: float
     ) -> Chosen[LiveEndpoint] | NoEndpoint:
         pool = self.live.pool(model.name)
         if pool is None:
             return NoEndpoint(())
-        now = trio.current_time()
         if len(pool.endpoints) == 1:
             return choose(Ask(adapter, tried=tried), pool.endpoints, self.weights, now, 0.0)
         hashes = self._hashes(model, ask, passage)
@@ -126,27 +153,8 @@ class Gate:
             elif scores:
                 self.metrics.scored(SCORERS, scores)
 
-    @contextmanager
-    def counted(self, live: LiveEndpoint, passage: Passage, entry: Try) -> Iterator[int]:
-        """The same object is counted up and down, even if its name belongs to another by then.
-
-        Gives the breaker's ticket, which this attempt's verdict needs.
-        """
-        now = trio.current_time()
-        breaker = live.breaker
-        ticket = breaker.take(now)
-        # The one request that a half-open breaker lets through may be a long stream: its first token is enough.
-        passage.on_first_token = partial(breaker.good, ticket) if breaker.state(now) is State.HALF_OPEN else None
-        live.in_flight += 1
-        live.served += 1
-        try:
-            yield ticket
-        finally:
-            live.in_flight -= 1
-            entry.ended = trio.current_time()
-            entry.dial_s = passage.dial_s
-            if entry.outcome is None:  # cancelled, or the client could not be written to
-                breaker.unknown(ticket)
+    def counted(self, live: LiveEndpoint, passage: Passage, entry: Try) -> "Counted":
+        return Counted(live, passage, entry)
 
     def verdict(self, live: LiveEndpoint, refusal: Refusal | None, ticket: int) -> None:
         """What an attempt's end says about the endpoint."""

@@ -39,10 +39,11 @@ class Attempt:
     _passage: Passage
     _call: Call
     early_headers: bool  # the engine sends a stream's head before its first token
+    _began: float
     injects_usage: bool = True  # else usage that comes unasked is the client's own business
     _timers: Timers = field(init=False)
     _reading: Reading | None = field(default=None, init=False)
-    _framer: sse.Framer = field(init=False)
+    _framer: sse.Framer | None = field(default=None, init=False)
     _held: list[bytes] = field(factory=list, init=False)
     _failed_inside: Refusal | None = field(default=None, init=False)
     _whole: list[bytes] = field(factory=list, init=False)
@@ -50,12 +51,10 @@ class Attempt:
     _piping: bool = field(default=False, init=False)
     _converts: bool | None = field(default=None, init=False)
     _last_token_at: float = field(default=0.0, init=False)
-    _began: float = field(default=0.0, init=False)
 
     def __attrs_post_init__(self) -> None:
         passage = self._passage
         self._timers = Timers(passage.exchange.alarm, passage.total_at)
-        self._framer = sse.Framer(passage.limits.event_max)
         if passage.streaming and passage.route.reading is not None:
             self._reading = passage.route.reading()
 
@@ -72,7 +71,6 @@ class Attempt:
             self._call.close()
 
     async def _run(self) -> Refusal | None:
-        self._began = trio.current_time()
         self._timers.enter("dial", self._passage.limits.dial, self._began)
         try:
             while True:
@@ -96,22 +94,23 @@ class Attempt:
         call = self._call
         if not call.dialled:
             await call.dial()
-            self._sent()
-        if not call.response.head_done:
+            self._sent(trio.current_time())
+        response = call.response
+        if not response.head_done:
             await call.head()
         if self._passage.headers_at is None:
             self._passage.headers_at = trio.current_time()
-        status = call.response.status
+        status = response.status
         if not 200 <= status < 300:
             body = await call.whole(_ERROR_MAX)
-            return verdicts.of_status(status, body, call.response.header(b"retry-after"))
+            return verdicts.of_status(status, body, response.header(b"retry-after"))
         if self._reading is not None:
             return await self._stream(self._reading)
         return await self._plain()
 
-    def _sent(self) -> None:
+    def _sent(self, now: float) -> None:
         """The request is with the engine: the dial's limit gives way to what follows."""
-        limits, now = self._passage.limits, trio.current_time()
+        limits = self._passage.limits
         self._passage.dial_s = now - self._began
         if self._reading is None:
             self._timers.until("total", self._passage.total_at)
@@ -147,6 +146,7 @@ class Attempt:
 
     async def _stream(self, reading: Reading) -> Refusal | None:
         call, passage = self._call, self._passage
+        framer = self._framer = self._framer or sse.Framer(passage.limits.event_max)
         content_type = call.response.header(b"content-type")
         if content_type and not content_type.startswith(b"text/event-stream"):
             await call.whole(_ERROR_MAX)
@@ -158,7 +158,7 @@ class Attempt:
             out: list[bytes] = []
             now = trio.current_time()
             ended = not pieces
-            for raw in self._framer.finish() if ended else _framed(self._framer, pieces):
+            for raw in framer.finish() if ended else _framed(framer, pieces):
                 verdict = self._event(reading, raw, out, now)
                 if verdict is not None:
                     return await self._last(verdict, out)
@@ -285,18 +285,21 @@ class Attempt:
 
     async def _plain(self) -> Refusal | None:
         call, limits = self._call, self._passage.limits
+        self._passage.first_token_at = self._passage.first_token_at or self._passage.headers_at
         while pieces := await call.pieces():
-            now = trio.current_time()
-            if self._timers.phase != "idle":
-                self._timers.enter("idle", limits.idle, now, slides=True)
-                self._passage.first_token_at = self._passage.first_token_at or now
-            self._timers.progress(now)
+            if not call.response.complete:
+                self._plain_progress(trio.current_time())
             for piece in pieces:
                 self._size += len(piece)
                 if self._size > limits.answer_max:
                     return Refusal(Outcome.ENGINE_MALFORMED, f"an answer of more than {limits.answer_max} bytes")
                 await self._plain_piece(piece)
         return await self._plain_end()
+
+    def _plain_progress(self, now: float) -> None:
+        if self._timers.phase != "idle":
+            self._timers.enter("idle", self._passage.limits.idle, now, slides=True)
+        self._timers.progress(now)
 
     async def _plain_piece(self, piece: bytes) -> None:
         if self._piping:
@@ -318,7 +321,7 @@ class Attempt:
         await self._passage.exchange.send(data)
 
     async def _plain_end(self) -> Refusal | None:
-        passage, exchange = self._passage, self._passage.exchange
+        passage, exchange, response = self._passage, self._passage.exchange, self._call.response
         whole = b"".join(self._whole)
         if self._piping:
             passage.usage = usage_in_tail(whole)
@@ -329,8 +332,9 @@ class Attempt:
             whole = floats_to_base64(whole)
         passage.reached = True
         passage.bytes_out += len(whole)
-        content_type = self._call.response.header(b"content-type") or b"application/json"
-        await exchange.answer(self._call.response.status, whole, self._headers(plain=True), content_type)
+        content_type = response.header(b"content-type") or b"application/json"
+        coding = self._call.coding
+        await exchange.answer(response.status, whole, [(b"content-encoding", coding)] if coding else (), content_type)
         return None
 
     def _may_need_conversion(self) -> bool:
@@ -342,10 +346,8 @@ class Attempt:
     def _recoded(self) -> bool:
         return bool(self._call.response.header(b"content-encoding")) and not self._call.coding
 
-    def _headers(self, plain: bool = False) -> list[tuple[bytes, bytes]]:
-        headers = []
-        if not plain:
-            headers.append((b"content-type", self._call.response.header(b"content-type") or b"application/json"))
+    def _headers(self) -> list[tuple[bytes, bytes]]:
+        headers = [(b"content-type", self._call.response.header(b"content-type") or b"application/json")]
         if self._call.coding:
             headers.append((b"content-encoding", self._call.coding))
         return headers

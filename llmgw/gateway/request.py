@@ -11,7 +11,7 @@ from llmgw.core.fleet import Asked, Model
 from llmgw.core.identity import KeyRecord
 from llmgw.core.outcome import Outcome, Refusal
 from llmgw.core.retry import fallback_reason, may_retry
-from llmgw.core.scheduling import NoEndpoint
+from llmgw.core.scheduling import Chosen, NoEndpoint
 from llmgw.engines.live import LiveEndpoint
 from llmgw.gateway import upstream
 from llmgw.gateway.desk import may_use, no_such_model, preflight
@@ -124,34 +124,36 @@ class Road:
         tried: set[str] = set()
         refusal: Refusal | None = None
         attempts = 0
-        gate.retry_budget.request(trio.current_time())
+        now = trio.current_time()
+        gate.retry_budget.request(now)
         while True:
-            choice = gate.choose(asked.model, asked.adapter, ask, passage, tried)
+            choice = gate.choose(asked.model, asked.adapter, ask, passage, tried, now)
             if isinstance(choice, NoEndpoint):
                 return refusal or gate.nobody(asked.model, choice)
             if refusal is not None:  # it is a retry, and there is somebody to ask
-                if not gate.retry_budget.take(trio.current_time()):
+                if not gate.retry_budget.take(now):
                     return refusal
                 gate.metrics.retried(refusal.outcome.value)
-            refusal = await self._attempt(choice.live, choice.account, asked, ask, passage, story)
+            refusal = await self._attempt(choice, asked, ask, passage, story, now)
             attempts += 1
             if refusal is None:
                 return None
             tried.add(choice.live.id)
             if not may_retry(refusal.outcome, passage.reached, attempts, limits.attempts_max):
                 return refusal
+            now = trio.current_time()
 
     async def _attempt(
-        self, live: LiveEndpoint, account: object, asked: Asked, ask: openai.Ask, passage: Passage, story: Story
+        self, choice: Chosen[LiveEndpoint], asked: Asked, ask: openai.Ask, passage: Passage, story: Story, now: float
     ) -> Refusal | None:
         # No checkpoint lies between choosing this endpoint and counting the request against it.
-        gate = self.gate
+        gate, live = self.gate, choice.live
         call = upstream.call(live, passage, ask, asked, f"{story.id}-{len(story.tries) + 1}")
-        entry = Try(live.id, trio.current_time(), account=account)
+        entry = Try(live.endpoint.id, now, account=choice.account)
         story.tries.append(entry)
         with gate.counted(live, passage, entry) as ticket:
             early = upstream.early_headers(live.endpoint.engine)
-            refusal = await Attempt(passage, call, early, live.endpoint.inject_usage).run()
+            refusal = await Attempt(passage, call, early, now, live.endpoint.inject_usage).run()
             entry.outcome = refusal.outcome if refusal else Outcome.OK
             entry.why = refusal.kept[:256] if refusal else ""
             gate.verdict(live, refusal, ticket)

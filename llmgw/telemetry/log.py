@@ -72,33 +72,35 @@ class LogSink:
             whole = whole[os.write(self.fd, whole) :]
 
 
-def make_log(sink: LogSink, cleaned: bool = False) -> Any:
-    """A structlog logger whose lines go to the sink; ``cleaned``: its caller has cleaned what came from outside."""
+def make_log(sink: LogSink) -> Any:
+    """A structlog logger whose lines go to the sink."""
     limits = sink.limits
-    timestamp = _Timestamp()
-    last: Any = _as_json if limits.format == "json" else _as_text
-    before: list[Any] = [] if cleaned else [structlog.processors.format_exc_info, _clean]
+    timestamp = Timestamp()
+    cleaned: list[Any] = [structlog.processors.format_exc_info, _clean]
+    last: Any = _as_json if limits.format == "json" else as_text
     return structlog.wrap_logger(
         sink,
-        processors=[structlog.processors.add_log_level, timestamp, *before, last],
+        processors=[structlog.processors.add_log_level, timestamp, *cleaned, last],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[limits.level]),
         cache_logger_on_first_use=True,
     )
 
 
-class _Timestamp:
+class Timestamp:
     """ISO 8601, UTC, in microseconds. The text down to the second is made once a second."""
 
     def __init__(self) -> None:
         self._second = 0
         self._text = ""
 
-    def __call__(self, _logger: Any, _name: str, event: Any) -> Any:
-        now = time.time()
+    def text(self, now: float) -> str:
         second = int(now)
         if second != self._second:
             self._second, self._text = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-        event["timestamp"] = f"{self._text}.{int((now - second) * 1e6):06d}Z"
+        return f"{self._text}.{int((now - second) * 1e6):06d}Z"
+
+    def __call__(self, _logger: Any, _name: str, event: Any) -> Any:
+        event["timestamp"] = self.text(time.time())
         return event
 
 
@@ -120,7 +122,8 @@ def _as_json(_logger: Any, _name: str, event: dict[str, Any]) -> bytes:
     return msgspec.json.encode(event, enc_hook=repr)
 
 
-def _as_text(_logger: Any, _name: str, event: dict[str, Any]) -> bytes:
+def as_text(_logger: Any, _name: str, event: dict[str, Any]) -> bytes:
+    """A line for people."""
     stamp, level, what = event.pop("timestamp", ""), event.pop("level", ""), event.pop("event", "")
     rest = " ".join(f"{key}={value}" for key, value in event.items())
     return f"{stamp} {level:7} {what} {rest}".encode("utf-8", "replace")

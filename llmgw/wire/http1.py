@@ -22,6 +22,9 @@ _NOT_OURS = frozenset({b"CONNECT", b"TRACE"})
 _TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _HOST = b"-._~%!$&'()*+,;=:[]0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _FRAMING_LOOKALIKES = frozenset({b"content_length", b"transfer_encoding", b"content_encoding"})
+_UNDERSTOOD = _FRAMING_LOOKALIKES | {
+    b"host", b"content-length", b"transfer-encoding", b"connection", b"expect", b"upgrade", b"content-encoding"
+}  # fmt: skip
 _SILENT_MAX = 16 * 1024  # bytes of chunk extensions or trailers that carry nothing
 
 
@@ -77,7 +80,7 @@ def parse_head(head: bytes, target_max: int, headers_max: int) -> Head:
         raise Malformed(400, "folded or indented header lines are not accepted")
     if lines - 2 > headers_max:
         raise Malformed(431, f"more than {headers_max} header fields")
-    path, query, minor = _request_line(head[: head.index(b"\r\n")], target_max)
+    method, path, query, minor = _request_line(head[: head.index(b"\r\n")], target_max)
     found = _Collector()
     parser = httptools.HttpRequestParser(found)
     try:
@@ -88,12 +91,12 @@ def parse_head(head: bytes, target_max: int, headers_max: int) -> Head:
         raise Malformed(400, f"not HTTP/1.1: {error}") from None
     if not found.complete_head:
         raise Malformed(400, "the request head is not complete")
-    parsed = Head(parser.get_method().decode("ascii"), path, query, minor, found.headers)
+    parsed = Head(method, path, query, minor, found.headers)
     _understand(parsed)
     return parsed
 
 
-def _request_line(line: bytes, target_max: int) -> tuple[str, str, int]:
+def _request_line(line: bytes, target_max: int) -> tuple[str, str, str, int]:
     parts = line.split(b" ")
     if len(parts) != 3:
         raise Malformed(400, "the request line is not method, target, version")
@@ -113,13 +116,15 @@ def _request_line(line: bytes, target_max: int) -> tuple[str, str, int]:
     if target[:1] != b"/" and not (target == b"*" and method == b"OPTIONS"):
         raise Malformed(400, "the request target must be a path: this is no proxy")
     path, _, query = target.decode("ascii").partition("?")
-    return path, query, 1 if version == b"HTTP/1.1" else 0
+    return method.decode("ascii"), path, query, 1 if version == b"HTTP/1.1" else 0
 
 
 def _understand(head: Head) -> None:
     """Framing and what else the door must know; one pass over the headers."""
     hosts = 0
     for name, value in head.headers:
+        if name not in _UNDERSTOOD:
+            continue
         if name == b"host":
             hosts += 1
             if value.translate(None, _HOST):
@@ -293,10 +298,11 @@ class Response:
             return
         self.head_done = True
         self.keep_alive = self._parser.should_keep_alive()
-        names = {name for name, _ in self.headers}
         self.framed = (
-            b"content-length" in names or b"transfer-encoding" in names or self.status in (204, 304)
-        )  # fmt: skip
+            self.header(b"content-length") != b""
+            or self.header(b"transfer-encoding") != b""
+            or self.status in (204, 304)
+        )
 
     def on_body(self, data: bytes) -> None:
         if not self.complete:

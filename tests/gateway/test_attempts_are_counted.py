@@ -35,7 +35,7 @@ def passage() -> Any:
 
 def attempt(live: LiveEndpoint, outcome: Outcome | None) -> None:
     """One whole attempt; None: it was cancelled and has no outcome."""
-    counting, entry = gate(), Try("a", 0.0)
+    counting, entry = gate(), Try("a", trio.current_time())
     with counting.counted(live, passage(), entry) as ticket:
         assert live.in_flight == 1
         if outcome is not None:
@@ -56,7 +56,7 @@ async def test_a_hundred_aborted_while_waiting_for_the_engine_leave_no_load(auto
     live, counting = endpoint(), gate()
 
     async def waits() -> None:
-        with counting.counted(live, passage(), Try("a", 0.0)):
+        with counting.counted(live, passage(), Try("a", trio.current_time())):
             await trio.sleep_forever()
 
     async with trio.open_nursery() as nursery:
@@ -72,7 +72,7 @@ async def test_a_hundred_aborted_while_waiting_for_the_engine_leave_no_load(auto
 
 async def test_a_failure_while_the_request_is_being_built_gives_its_place_back() -> None:
     live = endpoint()
-    with pytest.raises(ZeroDivisionError), gate().counted(live, passage(), Try("a", 0.0)):
+    with pytest.raises(ZeroDivisionError), gate().counted(live, passage(), Try("a", trio.current_time())):
         raise ZeroDivisionError
     assert live.in_flight == 0
 
@@ -115,7 +115,7 @@ async def test_what_is_no_verdict_gives_the_half_open_permit_back(
 async def test_the_first_token_of_a_long_stream_brings_a_half_open_endpoint_back(autojump_clock: MockClock) -> None:
     live, counting, under_way = endpoint(), gate(), passage()
     await half_open(live)
-    with counting.counted(live, under_way, Try("a", 0.0)):
+    with counting.counted(live, under_way, Try("a", trio.current_time())):
         assert not live.breaker.may_try(trio.current_time())
         under_way.on_first_token()
         assert live.breaker.state(trio.current_time()) is State.CLOSED
@@ -124,5 +124,5 @@ async def test_the_first_token_of_a_long_stream_brings_a_half_open_endpoint_back
 
 async def test_nobody_waits_for_the_first_token_of_a_healthy_endpoint() -> None:
     live, under_way = endpoint(), passage()
-    with gate().counted(live, under_way, Try("a", 0.0)):
+    with gate().counted(live, under_way, Try("a", trio.current_time())):
         assert under_way.on_first_token is None
