@@ -31,8 +31,11 @@ def admin_socket(address: str) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
-        sock.bind((host, int(port)))
-        sock.listen(128)
+        try:
+            sock.bind((host, int(port)))
+            sock.listen(128)
+        except OSError as error:
+            raise OSError(error.errno, f"{address}: {error.strerror}") from error
     except BaseException:
         sock.close()
         raise

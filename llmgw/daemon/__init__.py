@@ -11,8 +11,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -79,8 +79,10 @@ class Daemon:
         usage = UsageWriter(store, config.store)
         parts = self.parts = Parts(config, keys, tokens, usage, make_log(sink), sink, watcher)
         self._reloading = Reloading(parts, store, self.config_file, self.env, self.apply)
-        listeners = [await listen(watcher, config.listen.listen, config.door.write_stall)]
-        admin = admin_socket(config.admin.listen)
+        with naming("server.listen"):
+            listeners = [await listen(watcher, config.listen.listen, config.door.write_stall)]
+        with naming("admin.listen"):
+            admin = admin_socket(config.admin.listen)
         self._say_where(listeners[0], admin, await tokens.first_start(self.place.admin_token))
         if store.warning:
             self.say(f"warning: {store.warning}")
@@ -229,6 +231,15 @@ class Daemon:
             self.say(f"a first admin token was written to {token}")
         for warning in self.config.warnings:
             self.say(f"warning: {warning}")
+
+
+@contextmanager
+def naming(setting: str) -> Iterator[None]:
+    """An address that can't be listened on is said with the setting that names it."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, f"{setting} = {error.strerror}; stop what uses it or set another") from error
 
 
 def freeze_garbage() -> None:

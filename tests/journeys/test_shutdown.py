@@ -124,13 +124,14 @@ def test_a_bad_config_exits_2_and_says_where(home: House, config: str, said: str
     assert not (home.folder / "d").exists()
 
 
-def test_an_address_in_use_exits_1_and_says_so(home: House, tmp_path: Path):
+@pytest.mark.parametrize(("used", "free"), [("server", "admin"), ("admin", "server")])
+def test_an_address_in_use_exits_1_and_is_named_with_its_setting(home: House, tmp_path: Path, used: str, free: str):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        config = f'[server]\nlisten = "127.0.0.1:{port}"\n[admin]\nlisten = "127.0.0.1:0"\n'
+        config = f'[{used}]\nlisten = "127.0.0.1:{port}"\n[{free}]\nlisten = "127.0.0.1:0"\n'
         process = home.running("server", "-c", str(home.write("c.toml", config)), "--data-dir", str(tmp_path / "d"))
         assert process.wait() == 1
-    assert "in use" in process.lines[-1]
+    assert f"{used}.listen = 127.0.0.1:{port}: Address already in use; " in process.lines[-1]
 
 
 def test_a_key_is_honoured_and_refused_within_a_second_of_the_change(home: House):
