@@ -20,15 +20,15 @@ def command(file: Path | None, data_dir: str | None, no_auth: bool) -> None:
     Exit codes: 0 stopped as asked, 1 failed, 2 bad config, 3 another one runs on this data directory.
     """
     from llmgw.config import ConfigError, load
+    from llmgw.config.read import as_options
     from llmgw.daemon import Daemon
     from llmgw.store.errors import DataLocked, StoreTooNew, StoreUnavailable
     from llmgw.store.place import place
 
-    environ = dict(os.environ)
-    if no_auth:
-        environ["LLMGW_SERVER__NO_AUTH"] = "true"
+    options = {"--no-auth": ("LLMGW_SERVER__NO_AUTH", "true")} if no_auth else {}
     if data_dir:
-        environ["LLMGW_STORE__DATA_DIR"] = data_dir
+        options["--data-dir"] = ("LLMGW_STORE__DATA_DIR", data_dir)
+    environ = as_options(os.environ, options)
     try:
         config = load(file, environ)
     except ConfigError as error:

@@ -9,7 +9,7 @@ from attrs import frozen
 
 from llmgw.config.addresses import clash, is_loopback
 from llmgw.config.problems import Problems
-from llmgw.config.read import ENVIRONMENT, Read, default_of, settings_of
+from llmgw.config.read import Read, default_of, settings_of, source_of
 from llmgw.config.units import shown
 from llmgw.config.values import written
 from llmgw.core.settings import Unit
@@ -56,13 +56,13 @@ class Checking:
 
     def text(self, key: str) -> str:
         """``relay.total = "30min"``, and where it comes from if that is not the file."""
-        variable = self.read.places.get(key)
-        source = f" (from {variable})" if variable else "" if self._is_given(key) else " (the default)"
+        place = self.read.places.get(key)
+        source = f" (from {place})" if place else "" if self._is_given(key) else " (the default)"
         return f"{key} = {written(self.value(key), self._setting(key).metadata['unit'])}{source}"
 
     def refuse(self, key: str, what: str, what_to_do: str) -> None:
-        variable = self.read.places.get(key)
-        self.problems.add(variable or key, what, what_to_do, ENVIRONMENT if variable else "")
+        place = self.read.places.get(key)
+        self.problems.add(place or key, what, what_to_do, source_of(place) if place else "")
 
     def later(self, key: str, other: str) -> str:
         """Of two that contradict each other, the one somebody wrote."""

@@ -13,7 +13,7 @@ from llmgw.config.check import Checking, check_sections, secrets_of
 from llmgw.config.models import Written, read_models
 from llmgw.config.names import check_names
 from llmgw.config.problems import ConfigError, Problem, Problems, Refused
-from llmgw.config.read import MODELS, SECTIONS, build_sections, read_sections
+from llmgw.config.read import MODELS, SECTIONS, build_sections, read_sections, source_of
 from llmgw.config.settings import AdminSettings, ListenSettings
 from llmgw.core.breaker import BreakerLimits
 from llmgw.core.fleet import Engine, Fleet, fleet_of
@@ -65,7 +65,7 @@ def load_revision(
     check_sections(Checking(built, read, problems, environ))
     if problems.found:
         raise ConfigError(tuple(problems.found))
-    warnings = tuple(_warnings(built, models, tree, path if text is None else None, problems.file))
+    warnings = tuple(_warnings(built, models, tree, path if text is None else None, problems.file, read.places))
     return Config(**built, fleet=fleet_of(tuple(w.model for w in models), revision), warnings=warnings, file=path)
 
 
@@ -103,7 +103,12 @@ def read_text(path: Path) -> str:
 
 
 def _warnings(
-    built: Mapping[str, Any], models: Sequence[Written], tree: Mapping[str, Any], path: Path | None, file: str
+    built: Mapping[str, Any],
+    models: Sequence[Written],
+    tree: Mapping[str, Any],
+    path: Path | None,
+    file: str,
+    places: Mapping[str, str],
 ) -> Iterator[Problem]:
     if not models:
         yield Problem(file, MODELS, "there are no models", "add a [[models]] with an endpoint")
@@ -111,7 +116,9 @@ def _warnings(
         if not written.model.endpoints:
             yield Problem(file, f"{written.where}.endpoints", "nothing serves this model", "add a [[models.endpoints]]")
     if built["listen"].no_auth:
-        yield Problem(file, "server.no_auth", "no key is asked for", "take it out before anybody relies on this")
+        place = places.get("server.no_auth")
+        where = (source_of(place), place) if place else (file, "server.no_auth")
+        yield Problem(*where, "no key is asked for", "take it out before anybody relies on this")
     vllm = [e.id for written in models for e in written.model.endpoints if e.engine is Engine.VLLM]
     if built["engines"].idle_max >= 5 and vllm:
         what = f"vLLM closes an idle connection after 5 s, and a request to {vllm[0]} may meet that"

@@ -8,8 +8,8 @@ from attrs import define, field, frozen
 
 @frozen
 class Problem:
-    file: str  # "environment" for a variable
-    key: str  # as "relay.total" or "models[2].endpoints[0].url"; a variable's name; empty: the file itself
+    file: str  # "environment" for a variable, "command line" for an option
+    key: str  # as "relay.total" or "models[2].endpoints[0].url"; a variable; an option; empty: the file itself
     what: str
     what_to_do: str
 

@@ -35,6 +35,7 @@ SECTIONS: Mapping[str, Mapping[str, type[Any]]] = {
 }
 MODELS = "models"
 ENVIRONMENT = "environment"
+COMMAND_LINE = "command line"
 PREFIX = "LLMGW_"
 
 
@@ -43,7 +44,20 @@ class Read:
     """What file and environment say: the values given, by section and key."""
 
     values: Mapping[str, Mapping[str, Any]]
-    places: Mapping[str, str]  # "relay.total" -> the file or variable that said so
+    places: Mapping[str, str]  # "relay.total" -> the variable that said so, or the option
+
+
+def as_options(environ: Mapping[str, str], options: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    """The environment with options of the command line in it: ``{"--no-auth": (variable, value)}``.
+
+    Each stands there as its variable, and under its own name, which no variable has, for who wants to say it.
+    """
+    said = dict(options.values())
+    return {**environ, **said, **{option: variable for option, (variable, _) in options.items()}}
+
+
+def source_of(place: str) -> str:
+    return COMMAND_LINE if place.startswith("--") else ENVIRONMENT
 
 
 def settings_of(section: str) -> Iterator["attrs.Attribute[Any]"]:
@@ -67,9 +81,10 @@ def read_sections(tree: Mapping[str, Any], environ: Mapping[str, str], problems:
         elif section != MODELS:
             problems.add(section, "there is no such section", meant(section, [*SECTIONS, MODELS]))
     places: dict[str, str] = {}
+    options = {variable: name for name, variable in environ.items() if name.startswith("--")}
     for variable, text in sorted(environ.items()):
         if variable.startswith(PREFIX) and "__" in variable:
-            _read_variable(variable, text, values, places, environ, problems)
+            _read_variable(variable, text, options.get(variable, variable), values, places, environ, problems)
     return Read(values, places)
 
 
@@ -113,13 +128,14 @@ def _elsewhere(key: str) -> str:
 def _read_variable(
     variable: str,
     text: str,
+    place: str,
     values: dict[str, dict[str, Any]],
     places: dict[str, str],
     environ: Mapping[str, str],
     problems: Problems,
 ) -> None:
     section, _, key = variable.removeprefix(PREFIX).lower().partition("__")
-    with problems.at(variable, ENVIRONMENT):
+    with problems.at(place, source_of(place)):
         if section == MODELS:
             raise Refused("models can't be set here", SCALARS_ONLY)
         if section not in SECTIONS:
@@ -128,4 +144,4 @@ def _read_variable(
         if key not in known:
             raise Refused(f"there is no setting {section}.{key}", meant(key, known))
         values[section][key] = value_of_variable(text, known[key], environ)
-        places[f"{section}.{key}"] = variable
+        places[f"{section}.{key}"] = place

@@ -78,3 +78,13 @@ def test_what_nobody_thought_of_is_one_line_without_a_traceback(monkeypatch):
 
     assert failed.exit_code == 1
     assert failed.stderr == "llmgw: two lines (ZeroDivisionError; LLMGW_DEBUG=1 shows where)\n"
+
+
+def test_a_server_without_keys_off_loopback_blames_the_option_that_asked_for_it(tmp_path):
+    (tmp_path / "c.toml").write_text('[server]\nlisten = "0.0.0.0:7440"\n')
+
+    refused = CliRunner().invoke(main, ["server", "--no-auth", "-c", str(tmp_path / "c.toml")])
+
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("command line:--no-auth: ")
+    assert "LLMGW_" not in refused.stderr

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from llmgw.config import Config, ConfigError, load, reload
+from llmgw.config.read import as_options
 from llmgw.core.fleet import Engine, Fallback, FallbackOn
 from llmgw.core.secret import Secret
 
@@ -251,6 +252,15 @@ def test_whatever_a_reload_changes_about_a_model_is_a_change_and_no_secret_is_sh
     assert changes(model + two + one) == ("model m: the order of its endpoints changed",)
     assert changes(model + 'aliases = ["n"]\n' + one + two) == ("model m: aliases or fallback changed",)
     assert changes(model + one + two + 'api_key = "hunter2"\n') == ("endpoint h:2 changed",)
+
+
+def test_what_an_option_said_is_blamed_on_the_option_and_what_a_variable_said_on_the_variable():
+    public, variable = '[server]\nlisten = "0.0.0.0:7440"\n', "LLMGW_SERVER__NO_AUTH"
+    by_option = as_options({variable: "false"}, {"--no-auth": (variable, "true")})
+
+    assert problem_of(public, by_option).startswith("command line:--no-auth: no_auth with server.listen = ")
+    assert problem_of(public, {variable: "true"}).startswith(f"environment:{variable}: no_auth with")
+    assert [str(w).partition(":")[0] for w in load(None, by_option, "").warnings][1] == "command line"
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "[relay]\nattempts_max = 2\n", "models = []\n"])
