@@ -312,6 +312,27 @@ def test_a_wrong_token_is_1_and_says_where_tokens_come_from(admin):
     assert "wrong" not in asked.stderr
 
 
+def test_an_empty_token_is_2_and_never_becomes_the_one_of_this_machine(admin, tmp_path):
+    (tmp_path / "empty").write_text("\n")
+
+    for token in ("", "  ", f"@{tmp_path / 'empty'}"):
+        asked = ctl(admin, "--token", token, "status")
+        assert (asked.exit_code, asked.stdout) == (2, "")
+        assert "the token is empty; give one with --token" in asked.stderr or "holds no token" in asked.stderr
+    here = CliRunner().invoke(main, ["ctl", "--data-dir", str(tmp_path / "data"), "--token", "", "status"])
+    assert (here.exit_code, "the token is empty" in here.stderr) == (2, True)
+    assert admin.asked == []
+
+
+@pytest.mark.parametrize("token", ["llmgw-adm-é", "llmgw\u2013adm", "a\nb"])
+def test_a_token_that_no_header_carries_is_2_and_is_not_repeated(admin, token):
+    asked = ctl(admin, "--token", token, "status")
+
+    assert (asked.exit_code, admin.asked) == (2, [])
+    assert "the token has characters that no token has" in asked.stderr
+    assert token not in asked.stderr
+
+
 def test_nobody_there_is_6_with_what_to_do(admin):
     asked = CliRunner().invoke(main, ["ctl", "--url", "http://127.0.0.1:9", "status"])
 

@@ -5,7 +5,7 @@ import sys
 import click
 
 from llmgw.cli.ctl.contexts import NAME, Contexts, Named, admin_url
-from llmgw.cli.ctl.session import JSON, CtlGroup, Session, revealed
+from llmgw.cli.ctl.session import JSON, CtlGroup, Session, revealed, sendable
 from llmgw.cli.ctl.show import Column, print_json, table
 from llmgw.cli.failure import Exit, Failure
 
@@ -84,7 +84,7 @@ def remove(session: Session, name: str) -> None:
 
 def _token(token: str | None) -> str:
     if token == "-":
-        return sys.stdin.readline().strip()
+        return sendable(sys.stdin.readline().strip())
     if token is None and sys.stdin.isatty():
         token = click.prompt("token", hide_input=True, default="", show_default=False)
     return revealed(token or "")

@@ -64,12 +64,13 @@ class Session:
         return self.api.ask("DELETE", path, {k: v for k, v in params.items() if v})
 
     def _open(self) -> Api:
+        token = said_token(self.token)
         if self.url:
-            return self._http(self.url, self.token or self._token_here(self.url), self.ca)
+            return self._http(self.url, token or self._token_here(self.url), self.ca)
         named = None if self.data_dir or self.config else Contexts.read().chosen(self.context)
         if named:
-            return self._http(named.url, self.token or named.token, self.ca or named.ca)
-        return self._here()
+            return self._http(named.url, token or revealed(named.token), self.ca or named.ca)
+        return self._here(token)
 
     def _token_here(self, url: str) -> str:
         """The first token, if the URL is where the gateway on this machine says it listens."""
@@ -77,13 +78,13 @@ class Session:
         ours = lock.held(where.lock) and lock.holder(where.lock).get("admin") == url.rstrip("/")
         return _first_token(where) if ours else ""
 
-    def _here(self) -> Api:
+    def _here(self, token: str) -> Api:
         """The gateway on this machine; while none runs, its store."""
         said = config_sections(self.config)
         where = self._place(said.get("store", {}))
         if lock.held(where.lock):
             url = str(lock.holder(where.lock).get("admin") or ADMIN_URL)
-            return self._http(url, self.token or _first_token(where), self.ca)
+            return self._http(url, token or _first_token(where), self.ca)
         meant = bool(self.data_dir or self.config)
         if not meant and not where.database.exists():
             hint = "start `llmgw server`, or say which: --url, --context, --config or --data-dir"
@@ -101,10 +102,10 @@ class Session:
         except StoreUnavailable as error:
             raise Failure(str(error), Exit.USAGE) from error
 
-    def _http(self, url: str, token: str | None, ca: str | None) -> Api:
+    def _http(self, url: str, token: str, ca: str | None) -> Api:
         from llmgw.cli.ctl.http import HttpApi
 
-        return HttpApi(url, revealed(token) if token else "", ca)
+        return HttpApi(url, token, ca)
 
 
 def output_option(command: F) -> F:
@@ -146,14 +147,38 @@ class CtlGroup(click.Group):
     command_class = CtlCommand
 
 
+def said_token(token: str | None) -> str:
+    """The token somebody gave; one that is empty must not become another one, of this machine's gateway."""
+    if token is None:
+        return ""
+    if shown := revealed(token):
+        return shown
+    where = f"the file {token[1:]} holds no token" if token.startswith("@") else "the token is empty"
+    raise Failure(where, Exit.USAGE, "give one with --token or LLMGW_ADMIN_TOKEN, or leave --token out")
+
+
 def revealed(token: str) -> str:
     """A token, or the one in the file that ``@FILE`` names."""
     if not token.startswith("@"):
-        return token.strip()
+        return sendable(token.strip())
     try:
-        return Path(token[1:]).expanduser().read_text(encoding="utf-8").strip()
+        return sendable(Path(token[1:]).expanduser().read_text(encoding="utf-8").strip())
     except (OSError, UnicodeDecodeError) as error:
         raise Failure(f"token file {token[1:]}: {error}", Exit.USAGE) from error
+
+
+def sendable(token: str) -> str:
+    if token.isascii() and (token.isprintable() or not token):
+        return token
+    hint = "tokens are one line of plain letters, digits and dashes; copy it again"
+    raise Failure("the token has characters that no token has", Exit.USAGE, hint)
+
+
+def not_empty(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    """For arguments that become a step of a path, where an empty one would ask for something else."""
+    if not value.strip():
+        raise click.BadParameter("it is empty")
+    return value
 
 
 def config_sections(path: str | None) -> dict[str, Any]:
