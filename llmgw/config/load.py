@@ -88,7 +88,8 @@ def _tree(path: Path | None, text: str | None, problems: Problems) -> dict[str, 
 def read_text(path: Path) -> str:
     """A config file's content; raises Refused."""
     try:
-        with path.open("rb") as file:
+        # Not blocking: a FIFO in the file's place must not hold a start or a reload.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise Refused("it is no plain file", "name the config file")
             content = file.read(FILE_MAX + 1)

@@ -1,5 +1,6 @@
 """A config file read again under load: endpoints come and go, and no request notices."""
 
+import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -138,6 +139,21 @@ async def test_a_bad_file_keeps_the_config_before(home: House, broken: str, said
     (gateway.config.parent / "bad.toml").write_text(broken)
     assert said in gateway.ctl_says("apply", str(gateway.config.parent / "bad.toml"), code=2)
     assert complete(await clients.ask(chat(stream=True, max_tokens=2)), 2)
+    assert ids(gateway) == {"a"}
+
+
+async def test_a_file_that_can_not_be_read_is_named_and_keeps_the_config_before(home: House):
+    gateway = home.gateway(config_of({"a": home.engine().url}))
+    for spoil, said in (
+        (lambda: gateway.config.write_bytes(b"\xff\xfe\x00"), "it is not UTF-8 at byte 0, save it as UTF-8"),
+        (gateway.config.unlink, "it can't be read (No such file or directory), check the path and its owner"),
+        (lambda: os.mkfifo(gateway.config), "it is no plain file, name the config file"),
+    ):
+        before = len(gateway.process.lines)
+        spoil()
+        gateway.process.signal(signal.SIGHUP)
+        await trio.to_thread.run_sync(lambda before=before: gateway.process.said("reload refused", after=before))
+        assert gateway.log()[-1]["problems"] == [f"{gateway.config}: {said}"]
     assert ids(gateway) == {"a"}
 
 
