@@ -349,7 +349,36 @@ def test_somebody_else_there_is_6(admin, plain):
     asked = ctl(admin, "status")
 
     assert asked.exit_code == 6
-    assert "not as an admin API" in asked.stderr
+    assert f"{admin.url} is not an llmgw admin listener" in asked.stderr
+    assert "admin.listen" in asked.stderr
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (404, {"error": {"message": "no such path", "type": "invalid_request_error", "param": None, "code": "no"}}),
+        (401, {"error": "Unauthorized"}),
+        (404, {"detail": "Not Found"}),
+        (405, {"error": {"message": "POST only"}}),
+        (200, ["ok"]),
+    ],
+)
+def test_a_clients_listener_or_an_engine_is_told_from_an_admin_s_and_is_6(admin, status, said):
+    admin.answers["GET", "/status"] = (status, said)
+
+    asked = ctl(admin, "status")
+
+    assert asked.exit_code == 6
+    assert f"{admin.url} is not an llmgw admin listener: it answers {status}" in asked.stderr
+
+
+@pytest.mark.parametrize("words", [["explain", "request"], ["keys", "revoke"], ["tokens", "revoke"]])
+@pytest.mark.parametrize("empty", ["", " "])
+def test_an_empty_name_is_bad_usage_and_nothing_is_asked(admin, words, empty):
+    asked = ctl(admin, *words, empty)
+
+    assert (asked.exit_code, admin.asked) == (2, [])
+    assert "it is empty" in asked.stderr
 
 
 @pytest.mark.parametrize("url", ["gpu-1:7442", "ftp://gpu-1", "http://", "http://[::1"])

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import click
 
-from llmgw.cli.ctl.session import JSON, CtlGroup, Session
+from llmgw.cli.ctl.session import JSON, CtlGroup, Session, not_empty
 from llmgw.cli.ctl.show import Column, print_json, table
 from llmgw.cli.failure import printable
 
@@ -17,7 +17,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("id")
+@click.argument("id", callback=not_empty)
 @click.option("--record", is_flag=True, help="Its record too: every time and every attempt.")
 @click.pass_obj
 def request(session: Session, id: str, record: bool) -> None:

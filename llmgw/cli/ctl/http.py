@@ -51,12 +51,12 @@ class HttpApi:
             value = answer.json()
         except ValueError:
             value = None
-        if value is None or answer.is_redirect:
-            hint = "is this the admin listener (7442), not the clients' (7440)?"
-            says = f"{self.url} answers {answer.status_code}, but not as an admin API"
-            raise Failure(says, Exit.UNREACHABLE, hint)
-        if answer.is_success:
+        if answer.is_success and isinstance(value, dict):
             return value
+        if not _an_admins(value):
+            hint = "check the URL: operators connect to admin.listen (port 7442 unless set), clients and engines do not"
+            says = f"{self.url} is not an llmgw admin listener: it answers {answer.status_code} in another form"
+            raise Failure(says, Exit.UNREACHABLE, hint)
         raise refused(answer.status_code, value)
 
     def _unreachable(self, error: httpx.HTTPError) -> Failure:
@@ -67,6 +67,12 @@ class HttpApi:
         if "CERTIFICATE" in why or "SSL" in why:
             hint = "give the authority's certificate with --ca, or check the URL"
         return Failure(f"{self.url} is not reachable: {why}", Exit.UNREACHABLE, hint)
+
+
+def _an_admins(value: Any) -> bool:
+    """Whether a refusal is one of ours: clients' listeners and engines name no hint in theirs."""
+    error = value.get("error") if isinstance(value, dict) else None
+    return isinstance(error, dict) and "hint" in error
 
 
 def refused(status: int, value: Any) -> Failure:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import click
 
 from llmgw.cli.ctl.keyfile import FORMATS, read_keys
-from llmgw.cli.ctl.session import JSON, CtlGroup, Session
+from llmgw.cli.ctl.session import JSON, CtlGroup, Session, not_empty
 from llmgw.cli.ctl.show import Column, listed, print_json, say, show
 from llmgw.cli.ctl.when import ends_at
 from llmgw.control.key_entries import as_entry
@@ -67,7 +67,7 @@ def list_keys(session: Session, tenant: str | None, everything: bool) -> None:
 
 
 @command.command()
-@click.argument("key")
+@click.argument("key", callback=not_empty)
 @why_option
 @click.pass_obj
 def revoke(session: Session, key: str, why: str) -> None:

@@ -5,7 +5,7 @@ from urllib.parse import quote
 import click
 
 from llmgw.cli.ctl.keys import why_option
-from llmgw.cli.ctl.session import JSON, CtlGroup, Session
+from llmgw.cli.ctl.session import JSON, CtlGroup, Session, not_empty
 from llmgw.cli.ctl.show import Column, listed, print_json, say, show
 from llmgw.core.identity import Role
 
@@ -26,7 +26,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", callback=not_empty)
 @click.option("--role", type=click.Choice([str(r) for r in Role]), required=True)
 @why_option
 @click.pass_obj
@@ -49,7 +49,7 @@ def list_tokens(session: Session) -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", callback=not_empty)
 @why_option
 @click.pass_obj
 def revoke(session: Session, name: str, why: str) -> None:
