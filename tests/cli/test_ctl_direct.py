@@ -95,7 +95,7 @@ def test_keys_are_brought_along_from_three_formats(home, name, text):
     done = ctl(home, "keys", "import", str(home / name))
 
     assert done.exit_code == 0, done.stderr
-    assert done.stdout == "1 keys imported; new tenants: acme\n"
+    assert done.stdout == "1 key imported; new tenants: acme\n"
     [key] = listed(home)
     assert (key["tenant"], key["band"], key["models"]) == ("acme", "gold", ["m", "n"])
 

@@ -128,7 +128,7 @@ def test_keys_are_brought_along_through_the_gateway(gateway):
     done = ctl(gateway, "keys", "import", "-", stdin=line)
     again = ctl(gateway, "keys", "import", "-", stdin=line)
 
-    assert done.stdout == "1 keys imported; new tenants: acme\n"
+    assert done.stdout == "1 key imported; new tenants: acme\n"
     assert gateway.keys.ring.find("sk-from-elsewhere", time.time())
     assert (again.exit_code, "is here already" in again.stderr) == (1, True)
 

@@ -108,7 +108,8 @@ def import_keys(session: Session, file: TextIO, form: str | None, why: str) -> N
         print_json(answer)
         return
     made = answer.get("new_tenants") or []
-    click.echo(f"{len(entries)} keys imported" + (f"; new tenants: {', '.join(made)}" if made else ""))
+    number = "1 key" if len(entries) == 1 else f"{len(entries)} keys"
+    click.echo(f"{number} imported" + (f"; new tenants: {', '.join(made)}" if made else ""))
 
 
 def _text(file: TextIO) -> str:
