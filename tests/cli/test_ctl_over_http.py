@@ -413,6 +413,17 @@ def test_contexts_are_remembered_used_and_forgotten(admin, tmp_path):
     assert (readable.exit_code, "chmod 600" in readable.stderr) == (2, True)
 
 
+def test_each_command_about_contexts_answers_in_json_when_asked_to(admin):
+    def told(*words: str) -> object:
+        run = CliRunner().invoke(main, ["ctl", "context", *words, "-o", "json"], env={"LLMGW_DEBUG": "1"}, input="")
+        return json.loads(run.stdout)
+
+    assert told("add", "lab", "--url", admin.url, "--token", "right") == {"context": "lab", "current": "lab"}
+    assert told("list") == {"contexts": [{"name": "lab", "url": admin.url, "token": True}], "current": "lab"}
+    assert told("use", "lab") == {"context": "lab", "current": "lab"}
+    assert told("remove", "lab") == {"context": "lab", "current": None}
+
+
 def test_a_context_on_the_command_line_beats_the_environment(admin, tmp_path):
     CliRunner().invoke(main, ["ctl", "context", "add", "lab", "--url", "http://127.0.0.1:9", "--token", "mine"])
 

@@ -33,7 +33,7 @@ def add(session: Session, name: str, url: str, token: str | None, ca: str | None
     if use or (use is None and contexts.current is None):
         contexts.current = name
     contexts.write()
-    click.echo(f"{name} added" + (", in use" if contexts.current == name else ""))
+    _tell(session, contexts, name, "added, in use" if contexts.current == name else "added")
 
 
 @command.command("list")
@@ -51,7 +51,8 @@ def list_contexts(session: Session) -> None:
         for name, each in sorted(contexts.named.items())
     ]
     if session.output == JSON:
-        print_json({"contexts": [{k: r[k] for k in ("name", "url")} for r in rows], "current": contexts.current})
+        told = [{"name": r["name"], "url": r["url"], "token": r["token"] == "yes"} for r in rows]
+        print_json({"contexts": told, "current": contexts.current})
         return
     table(rows, COLUMNS)
 
@@ -65,7 +66,7 @@ def use(session: Session, name: str) -> None:
     contexts.find(name)
     contexts.current = name
     contexts.write()
-    click.echo(f"{name} in use")
+    _tell(session, contexts, name, "in use")
 
 
 @command.command()
@@ -79,7 +80,14 @@ def remove(session: Session, name: str) -> None:
     if contexts.current == name:
         contexts.current = None
     contexts.write()
-    click.echo(f"{name} removed")
+    _tell(session, contexts, name, "removed")
+
+
+def _tell(session: Session, contexts: Contexts, name: str, what: str) -> None:
+    if session.output == JSON:
+        print_json({"context": name, "current": contexts.current})
+    else:
+        click.echo(f"{name} {what}")
 
 
 def _token(token: str | None) -> str:
