@@ -87,6 +87,10 @@ class KeyRecord:
     expires_at: float | None = None
     revoked_at: float | None = None
     note: str = ""
+    band_name: str = field(init=False, eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "band_name", self.band.value)
 
     def allows(self, model: str) -> bool:
         return not self.models or model in self.models

@@ -62,9 +62,11 @@ class Outcome(Enum):
     NOT_SUPPORTED = "not_supported"
     INTERNAL = "internal"
 
-    @property
-    def end(self) -> End:
-        return _ENDS[self]
+    label: str  # of metrics, logs and records: the value, plainly
+    end: End  # from the table below
+
+    def __init__(self, label: str) -> None:
+        self.label = label
 
     @property
     def ok(self) -> bool:
@@ -111,6 +113,8 @@ _ENDS: dict[Outcome, End] = {
     Outcome.NOT_SUPPORTED: End(501, _SERVER, "not_supported", "gateway", retry=False),
     Outcome.INTERNAL: End(500, _SERVER, "internal_error", "gateway"),
 }
+for _outcome in Outcome:
+    _outcome.end = _ENDS[_outcome]
 
 _ANTHROPIC = {
     400: "invalid_request_error",

@@ -106,14 +106,14 @@ class EngineClient:
             await self._answered(call)
             return call.response.status, await call.whole(most)
         finally:
-            call.close()
+            call.close(trio.current_time())
 
     async def _answered(self, call: "Call") -> None:
-        await call.dial()
+        await call.dial(trio.current_time())
         try:
             await call.head()
         except Stale:
-            await call.dial()
+            await call.dial(trio.current_time())
             await call.head()
 
     def take_idle(self, now: float) -> Stream | None:
@@ -126,11 +126,11 @@ class EngineClient:
             idle.stream.close()
         return None
 
-    def give_back(self, stream: Stream) -> None:
+    def give_back(self, stream: Stream, now: float) -> None:
         if self._closed or stream.gone or len(self._idle) >= self.limits.idle_connections_max:
             stream.close()
             return
-        idle = _Idle(stream, trio.current_time())
+        idle = _Idle(stream, now)
         stream.on_hangup = partial(self._left, idle)
         self._idle.append(idle)
 
@@ -181,9 +181,9 @@ class Call:
     def __attrs_post_init__(self) -> None:
         self.response = http1.Response(self._client.limits.head_max)
 
-    async def dial(self) -> None:
+    async def dial(self, now: float) -> None:
         """Find or make a connection and send the request. Raises Unreachable, BrokeOff, DialTimeout."""
-        stream = None if self._fresh_only else self._client.take_idle(trio.current_time())
+        stream = None if self._fresh_only else self._client.take_idle(now)
         self._reused = stream is not None
         self._stream = stream or await self._dial()
         try:
@@ -192,7 +192,7 @@ class Call:
             if not self._reused or isinstance(error, Stalled):
                 raise BrokeOff(f"while sending: {error}") from error
             self._drop_stale()
-            await self.dial()
+            await self.dial(now)
         self.dialled = True
 
     async def head(self) -> None:
@@ -250,14 +250,14 @@ class Call:
         elif self._dialling is not None:
             self._dialling.cancel(reason="the dial took too long")
 
-    def close(self) -> None:
+    def close(self, now: float) -> None:
         """Give the connection back if the answer is whole, else close it: the engine stops working on it."""
         stream, self._stream = self._stream, None
         if stream is None:
             return
         response = self.response
         if response.complete and response.keep_alive and response.framed and not response.overrun:
-            self._client.give_back(stream)
+            self._client.give_back(stream, now)
         else:
             stream.close()
 

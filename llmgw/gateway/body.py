@@ -49,7 +49,11 @@ class BodyReader:
         """The decoded body. Raises Refused or Broken."""
         if self._whole is None:
             self._refuse_early()
-            self._whole = self._arrived() if self._has_arrived else await self._read()
+            if self._head.chunked or len(self.rest) < self._left:
+                self._whole = await self._read()
+            else:  # all of it came with the head: the common case
+                self._whole = self._decoded(self._take_length(self.rest))
+                self._end_decoding()
         return self._whole
 
     def absorb(self) -> bool:
@@ -79,16 +83,6 @@ class BodyReader:
                     Refusal(Outcome.UNSUPPORTED_ENCODING, f"content encoding {shown!r} is not read here; use {known}")
                 )
             self._decoder = Decoder(most)
-
-    @property
-    def _has_arrived(self) -> bool:
-        return not self._head.chunked and len(self.rest) >= self._left
-
-    def _arrived(self) -> bytes:
-        """All of it came with the head: the common case."""
-        body = self._decoded(self._take_length(self.rest))
-        self._end_decoding()
-        return body
 
     async def _read(self) -> bytes:
         if self._head.expects_continue and not self._continued:
@@ -141,17 +135,20 @@ class BodyReader:
         return mine
 
     def _decoded(self, data: bytes) -> bytes:
-        try:
-            body = self._decoder.feed(data) if self._decoder else data
-        except Corrupt as error:
-            raise Refused(Refusal(Outcome.BAD_REQUEST, f"the body does not decode: {error}")) from None
-        except TooLarge:
-            raise self._too_large() from None
+        body = data if self._decoder is None else self._through(self._decoder, data)
         if self.size + len(body) > self._limits.body_max:
             raise self._too_large()
         self._bodies.take(len(body))
         self.size += len(body)
         return body
+
+    def _through(self, decoder: Decoder, data: bytes) -> bytes:
+        try:
+            return decoder.feed(data)
+        except Corrupt as error:
+            raise Refused(Refusal(Outcome.BAD_REQUEST, f"the body does not decode: {error}")) from None
+        except TooLarge:
+            raise self._too_large() from None
 
     def _too_large(self) -> Refused:
         return Refused(Refusal(Outcome.BODY_TOO_LARGE, f"the body is larger than {self._limits.body_max} bytes"))

@@ -70,10 +70,14 @@ class HttpExchange:
     _chunked: bool = field(default=False, init=False)
     _held: bytes = field(default=b"", init=False)  # the head, until the first piece leaves with it
 
-    def header(self, name: bytes) -> bytes | None:
+    @property
+    def first(self) -> dict[bytes, bytes]:
         if self._first is None:
             self._first = dict(reversed(self.headers))
-        return self._first.get(name)
+        return self._first
+
+    def header(self, name: bytes) -> bytes | None:
+        return self.first.get(name)
 
     @property
     def client_gone(self) -> bool:
@@ -152,7 +156,7 @@ class HttpExchange:
         )
 
     def _cors(self) -> bytes:
-        origin = self.header(b"origin")
+        origin = self.first.get(b"origin")
         if origin is None:
             return b""
         allowed = self._common.cors_origins

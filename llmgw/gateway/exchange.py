@@ -38,6 +38,11 @@ class Exchange(Protocol):
     alarm: Alarm  # one a connection, for whatever the request waits for
     gone_at: float | None  # when the client was seen to leave
 
+    @property
+    def first(self) -> dict[bytes, bytes]:
+        """Each header's first value."""
+        ...
+
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header; the name in lower case."""
         ...

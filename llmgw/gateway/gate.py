@@ -59,7 +59,7 @@ class Counted:
     def __exit__(self, *_: object) -> None:
         entry = self._entry
         self._live.in_flight -= 1
-        entry.ended = trio.current_time()
+        entry.ended = self._passage.ended_at or entry.began
         entry.dial_s = self._passage.dial_s
         if entry.outcome is None:  # cancelled, or the client could not be written to
             self._live.breaker.unknown(self._ticket)
@@ -84,12 +84,14 @@ class Gate:
 
     def begin(self, exchange: Exchange, route: Route) -> Story:
         story = Story(exchange.id, route.name, exchange.received_at, self.wall())
-        label = exchange.header(b"x-request-id") or exchange.header(b"x-client-request-id")
+        first = exchange.first
+        label = first.get(b"x-request-id") or first.get(b"x-client-request-id")
         if label:
             text = label[:128].decode("latin-1")
             story.client_label = text if _LABEL.issuperset(text) else ""
-        retry = exchange.header(b"x-stainless-retry-count")
-        story.retry_count = retry[:4].decode("ascii", "replace") if retry and retry != b"0" else ""
+        retry = first.get(b"x-stainless-retry-count")
+        if retry and retry != b"0":
+            story.retry_count = retry[:4].decode("ascii", "replace")
         self.running[story.id] = story
         self.metrics.began()
         return story

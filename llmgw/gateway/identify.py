@@ -11,26 +11,33 @@ _MISSING = Refusal(
     "no API key was given; send it as `Authorization: Bearer sk-…`, `x-api-key` or `api-key`",
 )
 
+_CARRIERS = (b"authorization", b"x-api-key", b"api-key")  # the first that carries a well-formed key is it
+
 
 def identify(headers: Headers, ring: KeyRing, now: float) -> KeyRecord | Refusal:
     """The record behind a request's key; ``now`` in wall-clock seconds."""
     given = keys_in(headers)
+    if isinstance(given, Refusal):
+        return given
     if not given:
         return _MISSING
-    chosen = next((key for key in given if well_formed(key)), None)
-    if chosen is None:
-        return _WRONG
-    return ring.find(chosen, now) or _WRONG
+    for name in _CARRIERS:
+        key = given.get(name)
+        if key is not None and well_formed(key):
+            return ring.find(key, now) or _WRONG
+    return _WRONG
 
 
-def keys_in(headers: Headers) -> list[str]:
-    """Every key given: Authorization first, then x-api-key, then api-key."""
+def keys_in(headers: Headers) -> dict[bytes, str] | Refusal:
+    """Every key given, by the header that carries it. One header that gives two is nobody's to choose from."""
     found: dict[bytes, str] = {}
     for name, value in headers:
+        if name not in _CARRIERS:
+            continue
+        key = value.strip()
         if name == b"authorization":
-            scheme, _, key = value.partition(b" ")
-            if scheme.lower() == b"bearer" and key.strip():
-                found.setdefault(name, key.strip().decode("latin-1"))
-        elif name in (b"x-api-key", b"api-key") and value.strip():
-            found.setdefault(name, value.strip().decode("latin-1"))
-    return [found[name] for name in (b"authorization", b"x-api-key", b"api-key") if name in found]
+            scheme, _, key = key.partition(b" ")
+            key = key.strip() if scheme.lower() == b"bearer" else b""
+        if key and found.setdefault(name, key.decode("latin-1")) != key.decode("latin-1"):
+            return Refusal(Outcome.BAD_REQUEST, f"two different {name.decode()} headers were given; send one")
+    return found

@@ -35,6 +35,7 @@ class Passage:
     first_token_at: float | None = None
     on_first_token: Callable[[], None] | None = None  # somebody waits for it; of the attempt under way
     dial_s: float = 0.0
+    ended_at: float = 0.0  # the attempt before
     bytes_out: int = 0
     sequence: int = 0  # of the last event of a responses stream
 

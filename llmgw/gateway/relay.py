@@ -68,7 +68,8 @@ class Attempt:
         finally:
             self._timers.alarm.set(inf)
             self._settle()
-            self._call.close()
+            self._passage.ended_at = now = trio.current_time()
+            self._call.close(now)
 
     async def _run(self) -> Refusal | None:
         self._timers.enter("dial", self._passage.limits.dial, self._began)
@@ -93,7 +94,7 @@ class Attempt:
         """The attempt itself; after an alarm it goes on where it was."""
         call = self._call
         if not call.dialled:
-            await call.dial()
+            await call.dial(self._began)
             self._sent(trio.current_time())
         response = call.response
         if not response.head_done:

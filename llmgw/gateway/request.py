@@ -116,7 +116,7 @@ class Road:
 
     async def _admit(self, story: Story) -> None:
         """The seam for admission: nobody waits yet, so a request is admitted the moment it is read."""
-        story.admitted_at = trio.current_time()
+        story.admitted_at = story.read_at if not story.tries else trio.current_time()
 
     async def _pool(self, asked: Asked, ask: openai.Ask, passage: Passage, story: Story) -> Refusal | None:
         """Choose and relay inside one pool, again where that may help. None: the client has its answer."""
@@ -124,7 +124,7 @@ class Road:
         tried: set[str] = set()
         refusal: Refusal | None = None
         attempts = 0
-        now = trio.current_time()
+        now = story.admitted_at
         gate.retry_budget.request(now)
         while True:
             choice = gate.choose(asked.model, asked.adapter, ask, passage, tried, now)
@@ -212,7 +212,6 @@ class Road:
 
 
 def _found(exchange: Exchange) -> Found | Refusal:
-    upgrade = exchange.header(b"upgrade")
-    if upgrade is not None and upgrade.lower() == b"websocket":
+    if exchange.method == "GET" and exchange.first.get(b"upgrade", b"").lower() == b"websocket":
         return Refusal(Outcome.UPGRADE_REFUSED, "WebSocket is not spoken here; use plain HTTP requests")
     return find(exchange.method, exchange.path)

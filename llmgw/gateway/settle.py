@@ -102,18 +102,18 @@ def _record(story: Story, outcome: Outcome, now: float) -> Record:
     tries, choices, endpoint = [], [], ""
     for one in story.tries:
         endpoint = one.endpoint
-        tries.append((endpoint, one.outcome.value if one.outcome else "", one.why, _us(one.ended - one.began)))
+        tries.append((endpoint, one.outcome.label if one.outcome else "", one.why, _us(one.ended - one.began)))
         choices.append(one.account)
     return Record(
         story.id,
         story.at,
         story.route,
-        outcome.value,
+        outcome.label,
         story.status,
         _us(now - received),
         key.tenant if key else "",
         key.shown if key else "",
-        key.band.value if key else "",
+        key.band_name if key else "",
         story.asked,
         story.model,
         story.adapter or "",

@@ -11,12 +11,11 @@ from llmgw.wire import openai
 _PASSED = frozenset(
     (b"accept", b"user-agent", b"anthropic-version", b"anthropic-beta", b"openai-beta", b"traceparent", b"tracestate")
 )
-# These answer a stream's head before its first token; the others hold it back until they have one.
-_EARLY = frozenset({Engine.VLLM, Engine.SGLANG, Engine.SIM})
 
 
 def early_headers(engine: Engine) -> bool:
-    return engine in _EARLY
+    """Whether a stream's head comes before its first token; the others hold it back until they have one."""
+    return engine is not Engine.LLAMACPP and engine is not Engine.OPENAI
 
 
 def call(live: LiveEndpoint, passage: Passage, ask: openai.Ask, asked: Asked, attempt_id: str) -> Call:
@@ -33,11 +32,11 @@ def call(live: LiveEndpoint, passage: Passage, ask: openai.Ask, asked: Asked, at
 def passed_on(headers: Headers, attempt_id: str) -> bytes:
     """Header lines: an allow-list of the client's, and our own id. Nothing that ``Connection`` names, nothing odd."""
     lines = [b"content-type: application/json\r\nx-request-id: ", attempt_id.encode("ascii"), b"\r\n"]
-    named: set[bytes] = set()
+    named = b""
     for name, value in headers:
         if name == b"connection":
-            named.update(token.strip() for token in value.lower().split(b","))
+            named += b"," + value.lower().replace(b" ", b"").replace(b"\t", b"")
     for name, value in headers:
-        if name in _PASSED and value.isascii() and name not in named:
+        if name in _PASSED and value.isascii() and not (named and name in named.split(b",")):
             lines += (name, b": ", value, b"\r\n")
     return b"".join(lines)

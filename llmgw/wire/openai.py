@@ -82,10 +82,11 @@ def read(body: bytes, model_needed: bool = True) -> Ask:
     """Decode what we act on. Raises Invalid."""
     found = _decoded(body)
     given = _members(found)
-    if len(_made) != len(given) - given.count(_ABSENT):
+    present = len(given) - given.count(_ABSENT)
+    if len(_made) != present:
         raise Invalid("a member that decides about this request stands twice in the body", None, "invalid_json")
-    stream = _flag(found.stream, "stream")
-    options = _options(found.stream_options)
+    stream = found.stream is not _ABSENT and _flag(found.stream, "stream")
+    options = None if found.stream_options is _ABSENT else _options(found.stream_options)
     return Ask(
         body=body,
         model=_model(found.model, model_needed),
@@ -95,7 +96,7 @@ def read(body: bytes, model_needed: bool = True) -> Ask:
         has_stream_options=found.stream_options is not _ABSENT,
         max_tokens=_count(found.max_completion_tokens, "max_completion_tokens")
         or _count(found.max_tokens, "max_tokens"),
-        n=_count(found.n, "n", least=1) or 1,
+        n=1 if found.n is _ABSENT else _count(found.n, "n", least=1) or 1,
         privileged=_privileged(given),
         prompt=bytes(found.messages or found.prompt or found.input),
         session=bytes(found.prompt_cache_key),

@@ -195,6 +195,8 @@ GIVEN = [
     (b"authorization: Bearer sk-llmgw-not-well-formed\r\nx-api-key: %b", 200),
     (b"authorization: Bearer other\r\nx-api-key: %b", 401),
     (b"cookie: key=%b", 401),
+    (b"authorization: Bearer %b\r\nauthorization: Bearer other", 400),
+    (b"x-api-key: other\r\nx-api-key: %b", 400),
 ]
 
 
