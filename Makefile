@@ -1,5 +1,9 @@
 # Every target makes its own virtual environment first, so each works on a fresh checkout.
-PYTHON ?= python3
+#
+# The distribution's own Python comes first where it will do: it is mostly built with profile-guided optimisation,
+# which serves a third more requests than one compiled without. `make PYTHON=...` takes another.
+PYTHON ?= $(shell for p in /usr/bin/python3 python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import ensurepip, sqlite3, ssl, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
@@ -7,6 +11,7 @@ STAMP  := $(VENV)/.installed
 .PHONY: demo test test-slow bench lint clean
 
 $(STAMP): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer, with venv, is needed; name it: make PYTHON=..." >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@

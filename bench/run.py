@@ -18,7 +18,6 @@ import socket
 import statistics
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 import venv
@@ -77,9 +76,8 @@ def measure(tool: Path, gateways: dict[str, Any], rounds: int, seconds: int) -> 
 
 
 def report(results: dict[str, dict[str, list[Any]]], rounds: int, seconds: int) -> None:
-    flags = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
-    print(f"\nPython {platform.python_version()}, {'' if flags else 'not '}built with profile-guided optimisation; "
-          f"{_cpu()}; median of {rounds} rounds of {seconds} s\n")  # fmt: skip
+    python = f"Python {platform.python_version()} ({os.path.realpath(sys.executable)})"
+    print(f"\n{python}; {_cpu()}; median of {rounds} rounds of {seconds} s\n")
     print("| work on one core | gateway | answers/s | events/s | first event p50 / p99 | relay p50 / p99 | MiB |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     for case, by_name in results.items():
