@@ -18,6 +18,7 @@ from llmgw.daemon.parts import Parts
 from llmgw.store.sqlite import SqliteStore
 
 SIGNAL = "signal"  # who a SIGHUP is in the log and in the audit
+NO_FILE = "nothing to reload: started without a config file"
 SENT = "the config that was sent"
 
 
@@ -32,17 +33,19 @@ class Reloading:
     async def read_again(self) -> None:
         """SIGHUP: the file as it is now; a bad one keeps the config before."""
         if self.file is None:
-            self.parts.log.warning("nothing to reload: started without a config file")
-            return
-        try:
-            text = await trio.to_thread.run_sync(partial(read_text, self.file))
-        except Refused as refused:
-            problem = Problem(str(self.file), "", refused.what, refused.what_to_do)
-            applied = self._said(Applied(problems=(str(problem),)), SIGNAL)
+            self.parts.log.warning(NO_FILE)
+            applied = Applied(problems=(NO_FILE,))
         else:
-            applied = self._said(self._applied(text, ""), SIGNAL)
+            applied = self._said(await self._reread(self.file), SIGNAL)
         act = act_of(applied, time.time(), SIGNAL, "", "config.reload")
         await note_applied(self.store, self.parts.report, act)
+
+    async def _reread(self, file: Path) -> Applied:
+        try:
+            text = await trio.to_thread.run_sync(partial(read_text, file))
+        except Refused as refused:
+            return Applied(problems=(str(Problem(str(file), "", refused.what, refused.what_to_do)),))
+        return self._applied(text, "")
 
     async def bring(self, text: str, by: Operator, file: str) -> Applied:
         """`ctl apply`, whose audit is the admin API's; ``file`` is what the operator calls it."""

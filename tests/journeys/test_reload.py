@@ -189,3 +189,16 @@ async def test_each_reload_is_in_the_audit_and_one_that_changes_nothing_keeps_th
         ("signal", "config.reload", "nothing changed"),
     ]
     assert values(gateway.metrics(), "llmgw_config_revision") == [1]
+
+
+async def test_a_signal_to_a_gateway_without_a_file_is_in_the_audit_too(home: House):
+    free = {"LLMGW_SERVER__LISTEN": "127.0.0.1:0", "LLMGW_ADMIN__LISTEN": "127.0.0.1:0"}
+    process = home.running("server", "--data-dir", str(home.folder / "bare"), **free)
+    admin = process.said("admin:   ").split()[-1]
+    gateway = Gateway(process, home.folder / "bare", home.folder / "none", "", admin)
+    await until(lambda: gateway.admin("GET", "/health").status_code == 200)
+    process.signal(signal.SIGHUP)
+    await until(lambda: gateway.ctl("audit")["audit"][0]["what"] == "config.reload")
+    act = gateway.ctl("audit")["audit"][0]
+    assert (act["who"], act["subject"]) == ("signal", "refused")
+    assert act["after"] == {"problems": ["nothing to reload: started without a config file"]}
