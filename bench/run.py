@@ -31,12 +31,14 @@ WORK = HERE / ".work"
 ENGINE = 9100
 KEY = "sk-bench-0123456789abcdef"
 MODEL = "m"
-# name -> load mode, connections, microseconds between two events of a stream
+# name -> load mode, connections, microseconds between two events of a stream, milliseconds over which they open.
+# A stream of 64 tokens takes 1.28 s at 50 tokens/s: opened over that time, streams go on starting evenly.
 CASES = {
-    "plain answers, 64 connections": ("plain", 64, 0),
-    "100 streams x 50 tokens/s": ("stream", 100, 20_000),
-    "500 streams x 50 tokens/s": ("stream", 500, 20_000),
-    "1000 streams x 10 tokens/s": ("stream", 1000, 100_000),
+    "plain answers, 64 connections": ("plain", 64, 0, 0),
+    "100 streams x 50 tokens/s, starting evenly": ("stream", 100, 20_000, 1280),
+    "100 streams x 50 tokens/s, starting at once": ("stream", 100, 20_000, 0),
+    "500 streams x 50 tokens/s": ("stream", 500, 20_000, 0),
+    "1000 streams x 10 tokens/s": ("stream", 1000, 100_000, 0),
 }
 
 
@@ -63,13 +65,13 @@ def measure(tool: Path, gateways: dict[str, Any], rounds: int, seconds: int) -> 
     """case -> gateway -> one result a round."""
     results: dict[str, dict[str, list[Any]]] = {case: {name: [] for name in gateways} for case in CASES}
     for number in range(rounds):
-        for case, (mode, connections, gap_us) in CASES.items():
+        for case, (mode, connections, gap_us, ramp_ms) in CASES.items():
             for name, (port, argv, env) in gateways.items():
                 print(f"round {number + 1}/{rounds}: {case}: {name}", file=sys.stderr, flush=True)
                 engine = [str(tool), "engine", str(ENGINE), "64", str(gap_us)]
                 with _running(engine, 1, ENGINE), _running(argv, 0, port, env) as gateway:
                     time.sleep(1)
-                    found = _load(tool, port, connections, seconds, mode)
+                    found = _load(tool, port, connections, seconds, mode, ramp_ms)
                     found["rss_mib"] = _rss_mib(gateway.pid)
                 results[case][name].append(found)
     return results
@@ -88,19 +90,28 @@ def report(results: dict[str, dict[str, list[Any]]], rounds: int, seconds: int) 
             print("| " + " | ".join(cells) + " |")
     print()
     for case, by_name in results.items():
-        for other in by_name:
-            if other != "llmgw" and "llmgw" in by_name:
-                measure = "answers_per_s" if CASES[case][0] == "plain" else "events_per_s"
-                pairs = zip(by_name["llmgw"], by_name[other], strict=True)
-                ratios = [mine[measure] / theirs[measure] for mine, theirs in pairs if theirs[measure]]
-                if ratios:
-                    print(
-                        f"{case}: llmgw / {other} = {statistics.median(ratios):.2f} ({measure.replace('_per_s', '/s')})"
-                    )
+        for other in sorted(by_name.keys() - {"llmgw"}) if "llmgw" in by_name else ():
+            compare(case, by_name["llmgw"], other, by_name[other])
     for case, by_name in results.items():
         for name, found in by_name.items():
             for one in filter(_bad, found):
                 print(f"not all answers were good: {case}: {name}: {one['status']}")
+
+
+def compare(case: str, mine: list[Any], other: str, theirs: list[Any]) -> None:
+    """Medians over the rounds of what was measured side by side."""
+    rate = "answers_per_s" if CASES[case][0] == "plain" else "events_per_s"
+    pairs = list(zip(mine, theirs, strict=True))
+    ratios = [one[rate] / another[rate] for one, another in pairs if another[rate]]
+    if ratios:
+        print(f"{case}: llmgw / {other} = {statistics.median(ratios):.2f} ({rate.replace('_per_s', '/s')})")
+    later = [
+        (one["first_event_us"]["p99"] - another["first_event_us"]["p99"]) / 1000
+        for one, another in pairs
+        if one["first_event_us"] and another["first_event_us"]
+    ]
+    if later:
+        print(f"{case}: llmgw's first event p99 is {statistics.median(later):+.2f} ms from {other}'s")
 
 
 def _bad(found: dict[str, Any]) -> bool:
@@ -183,11 +194,12 @@ def _vllm_router() -> str | None:
     return str(binary)
 
 
-def _load(tool: Path, port: int, connections: int, seconds: int, mode: str) -> dict[str, Any]:
+def _load(tool: Path, port: int, connections: int, seconds: int, mode: str, ramp_ms: int) -> dict[str, Any]:
     argv = [str(tool), "load", str(port), str(connections), str(seconds), mode, MODEL, KEY]
     done = subprocess.run(
-        argv, check=True, capture_output=True, text=True, timeout=seconds + 60, preexec_fn=_on_core(1)
-    )
+        argv, check=True, capture_output=True, text=True, timeout=seconds + 60, preexec_fn=_on_core(1),
+        env=os.environ | {"RAMP_MS": str(ramp_ms)},
+    )  # fmt: skip
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[0])
     return found
 

@@ -3,6 +3,7 @@
 import ipaddress
 import socket
 import ssl
+from functools import lru_cache
 
 import trio
 
@@ -27,12 +28,20 @@ async def connect(watcher: Watcher, host: str, port: int, tls: ssl.SSLContext | 
 
 
 async def _addresses(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
+    family = _family(host)
+    if family is not None:
+        return [(family, (host, port))]
+    found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [(int(family), (str(address[0]), int(address[1]))) for family, _, _, _, address in found]
+
+
+@lru_cache(maxsize=1024)
+def _family(host: str) -> int | None:
+    """Of an address written in numbers; None for a name."""
     try:
-        ip = ipaddress.ip_address(host)
+        return socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
     except ValueError:
-        found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return [(int(family), (str(address[0]), int(address[1]))) for family, _, _, _, address in found]
-    return [(socket.AF_INET6 if ip.version == 6 else socket.AF_INET, (host, port))]
+        return None
 
 
 async def _connect_one(watcher: Watcher, family: int, address: tuple[str, int]) -> SocketStream:

@@ -84,6 +84,7 @@ class SocketStream:
     fd: int
     write_stall: float
     shielded: bool = True  # a cancel must not leave half an answer; off where a cancel ends the connection anyway
+    peer: str = ""  # the address that was accepted
     on_hangup: Callable[[], None] | None = field(default=None, init=False)
     gone: bool = field(default=False, init=False)
     _readable: bool = field(default=True, init=False)
@@ -92,14 +93,6 @@ class SocketStream:
     _writer: trio.lowlevel.Task | None = field(default=None, init=False)
     _in_a_row: int = field(default=0, init=False)
     _interrupted: bool = field(default=False, init=False)
-
-    @property
-    def peer(self) -> str:
-        try:
-            name = self._sock.getpeername()
-        except OSError:
-            return ""
-        return str(name[0]) if isinstance(name, tuple) else "local"
 
     def happened(self, events: int) -> None:
         """The watcher's word; callbacks and reschedules only, nothing here may wait."""
@@ -256,7 +249,7 @@ class SocketListener:
         """
         while True:
             try:
-                sock, _ = self._sock.accept()
+                sock, address = self._sock.accept()
             except BlockingIOError:
                 self._in_a_row = 0
                 await trio.lowlevel.wait_readable(self._sock)
@@ -264,6 +257,7 @@ class SocketListener:
             except ConnectionAbortedError:
                 continue
             stream = self._watcher.adopt(sock, self.write_stall, inherited=True)
+            stream.peer = str(address[0]) if isinstance(address, tuple) else "local"
             self._in_a_row += 1
             if self._in_a_row > _IN_A_ROW:
                 self._in_a_row = 0
