@@ -201,12 +201,13 @@ class ResponsesReading:
             return event
         self.sequence += 1
         kind = event.type or name.decode("utf-8", "replace")
-        if isinstance(event.response, dict) and event.response.get("usage"):
-            self.usage = _value_of(event.response["usage"])
+        response = event.response if isinstance(event.response, dict) else {}
+        if response.get("usage"):
+            self.usage = _value_of(response["usage"])
         if kind in _RESPONSES_END:
             return Kind.END
         if kind == "response.failed":
-            self.failure = failure_text((event.response or {}).get("error"))
+            self.failure = failure_text(response.get("error"))
             return Kind.END
         if kind == "error" or (event.error is not None and not kind.startswith("response.")):
             self.failure = failure_text(event.error or event.message)

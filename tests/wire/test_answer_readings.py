@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from llmgw.wire.answers import (
@@ -143,6 +143,7 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 @given(
     json_values, st.sampled_from([b"", b"error", b"message_start", b"response.completed", b"response.failed", b"\xff"])
 )
+@example({"response": True}, b"response.failed")
 def test_no_json_however_strange_breaks_a_reading(value: Any, name: bytes) -> None:
     data = json.dumps(value).encode()
     for reading in (ChatReading(), ResponsesReading(), MessagesReading()):
