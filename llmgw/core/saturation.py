@@ -44,19 +44,64 @@ class Sample:
         return (self.waiting_capacity if self.waiting_capacity is not None else self.waiting) or 0
 
 
-def saturation(in_flight: int, sample: Sample | None, capacity: int | None) -> float:
-    """Of one endpoint; ``in_flight`` is ours, ``capacity`` what it runs at once (None: nobody knows)."""
+@frozen
+class Parts:
+    """What makes an endpoint full: each 1 when it is, and the largest is its saturation."""
+
+    load: float = 0.0  # of the capacity
+    queue: float = 0.0  # of the queue limit
+    kv: float = 0.0  # of the KV limit
+
+    @property
+    def saturation(self) -> float:
+        return max(self.load, self.queue, self.kv)
+
+    @property
+    def fullest(self) -> str:
+        """The part that decides."""
+        return max(("load", "queue", "kv"), key=lambda name: float(getattr(self, name)))
+
+
+@frozen
+class Room:
+    """What an endpoint shows besides what we sent: made once a sample, asked at every decision."""
+
+    others: int = 0  # requests of others there
+    runs: int | None = None  # what it can run now; None: no sample, so what we sent is all there is to know
+    capacity: int | None = None
+    kv: float = 0.0  # of the KV limit
+    queue_limit: float = QUEUE_LIMIT
+
+    def saturation(self, ours: int) -> float:
+        """``ours``: requests of ours there, and granted on their way there."""
+        load = ours + self.others
+        s = load / self.capacity if self.capacity else 0.0
+        if self.runs is not None:
+            queue = (load - self.runs) / self.queue_limit
+            if queue > s:
+                s = queue
+        return self.kv if self.kv > s else s
+
+    def parts(self, ours: int) -> Parts:
+        load = ours + self.others
+        queued = max(0, load - self.runs) if self.runs is not None else 0
+        return Parts(load / self.capacity if self.capacity else 0.0, queued / self.queue_limit, self.kv)
+
+
+def room(
+    sample: Sample | None, capacity: int | None, queue_limit: float = QUEUE_LIMIT, kv_limit: float = KV_LIMIT
+) -> Room:
+    """As the last sample shows it; ``capacity`` is what it runs at once (None: nobody knows)."""
     if sample is None or sample.running is None:
-        return in_flight / capacity if capacity else 0.0
-    waiting = sample.waiting or 0
-    load = in_flight + max(0, sample.running + waiting - sample.ours)
-    queued = max(0, load - may_run(sample, capacity))
-    parts = [queued / QUEUE_LIMIT]
-    if capacity:
-        parts.append(load / capacity)
-    if sample.kv is not None:
-        parts.append(sample.kv / KV_LIMIT)
-    return max(parts)
+        return Room(capacity=capacity, queue_limit=queue_limit)
+    others = max(0, sample.running + (sample.waiting or 0) - sample.ours)
+    kv = (sample.kv or 0.0) / kv_limit
+    return Room(others, may_run(sample, capacity), capacity, kv, queue_limit)
+
+
+def saturation(in_flight: int, sample: Sample | None, capacity: int | None) -> float:
+    """Of one endpoint; ``in_flight`` is ours."""
+    return room(sample, capacity).saturation(in_flight)
 
 
 def may_run(sample: Sample, capacity: int | None) -> int:

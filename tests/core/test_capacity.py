@@ -1,0 +1,110 @@
+"""What an engine can run at once, learned from its scrapes: lowered slowly, raised at once, never by memory."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmgw.core.capacity import Capacity
+from llmgw.core.saturation import Sample
+
+
+def sample(running: int, waiting: int = 0, at: float = 0.0, kv: float | None = 0.1, **more: int) -> Sample:
+    return Sample(at, running=running, waiting=waiting, kv=kv, **more)
+
+
+def learned(*samples: Sample, preset: int = 256, given: int | None = None) -> Capacity:
+    capacity = Capacity(given, preset)
+    for one in samples:
+        capacity.sampled(one, (one.running or 0) + (one.waiting or 0))
+    return capacity
+
+
+def test_what_the_operator_says_is_never_unlearned():
+    capacity = learned(sample(4, 9), sample(4, 9), sample(900), given=8)
+
+    assert (capacity.value, capacity.how) == (8, "given in the config")
+
+
+def test_two_scrapes_in_a_row_that_show_a_queue_lower_it_to_the_larger_running():
+    capacity = learned(sample(33, 5), sample(32, 5))
+
+    assert capacity.value == 33
+    assert capacity.how == "learned: 5 waited while 33 were running"
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param([sample(32, 5)], id="once may be chance"),
+        pytest.param([sample(32, 5), sample(32, 0), sample(32, 5)], id="not in a row"),
+        pytest.param([sample(16, 5), sample(32, 5), sample(64, 5)], id="the batch still fills"),
+        pytest.param([sample(20, 9, kv=0.97), sample(20, 9, kv=0.97)], id="KV is full: 20 of 256 is no capacity"),
+        pytest.param([sample(20, 9, waiting_capacity=0)] * 2, id="they wait for something else than a slot"),
+        pytest.param([Sample(0.0), Sample(0.5)], id="the engine says nothing"),
+    ],
+)
+def test_what_shows_no_full_batch_teaches_nothing(seen: list[Sample]):
+    capacity = learned(*seen)
+
+    assert (capacity.value, capacity.how) == (256, "usual for this engine")
+
+
+def test_a_scrape_with_full_kv_between_breaks_the_row():
+    assert learned(sample(20, 5), sample(20, 5, kv=0.9), sample(20, 5)).value == 256
+
+
+def test_more_running_than_believed_raises_it_at_once():
+    assert learned(sample(32, 5), sample(32, 5), sample(40)).value == 40
+
+
+def test_an_idle_engine_that_shows_a_queue_can_run_one():
+    assert learned(sample(0, 3), sample(0, 3)).value == 1
+
+
+def test_a_minute_without_a_queue_at_nine_tenths_doubles_it():
+    times = [0.5 * n for n in range(121)]
+    capacity = learned(sample(32, 5), sample(32, 5), *(sample(29, at=at) for at in times))
+    assert capacity.value == 64
+
+    capacity = learned(sample(32, 5), sample(32, 5), *(sample(28, at=at) for at in times))
+    assert capacity.value == 32, "28 of 32 is no load to learn from"
+
+
+def test_a_queue_or_a_quiet_moment_begins_the_minute_anew():
+    for interruption in (sample(30, 1, at=30.0), sample(3, at=30.0)):
+        before, after = [sample(30, at=0.0), sample(30, at=29.0)], [sample(30, at=31.0), sample(30, at=61.0)]
+        capacity = learned(sample(32, 5), sample(32, 5), *before, interruption, *after)
+        assert capacity.value == 32
+
+
+def test_another_process_is_not_judged_by_the_one_before():
+    capacity = learned(sample(4, 5), sample(4, 5))
+    assert capacity.value == 4
+
+    capacity.restarted()
+    capacity.sampled(sample(4, 5), 9)
+    assert (capacity.value, capacity.how) == (256, "usual for this engine")
+
+
+def test_of_a_hosted_api_nothing_is_known_or_learned():
+    nobody = Capacity(None, None)
+    for _ in range(2):
+        nobody.sampled(sample(4, 5), 9)
+
+    assert (nobody.value, nobody.how) == (None, "not known")
+
+
+counts = st.integers(0, 500)
+samples = st.builds(
+    lambda running, waiting, kv, at: sample(running, waiting, at, kv),
+    counts, counts, st.none() | st.floats(0, 1), st.floats(0, 1000),
+)  # fmt: skip
+
+
+@given(st.lists(samples))
+def test_it_is_never_below_one_nor_below_what_was_just_seen_running(seen: list[Sample]):
+    capacity = Capacity(None, 256)
+    for one in seen:
+        capacity.sampled(one, (one.running or 0) + (one.waiting or 0))
+        assert capacity.value is not None
+        assert capacity.value >= max(1, one.running or 0)
