@@ -3,6 +3,7 @@
 import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from attrs import frozen
@@ -12,6 +13,8 @@ from llmgw.config.problems import Problems
 from llmgw.config.read import Read, default_of, settings_of, source_of
 from llmgw.config.units import shown
 from llmgw.config.values import written
+from llmgw.control.nearest import meant
+from llmgw.core.identity import Band
 from llmgw.core.settings import Unit
 from llmgw.store.errors import StoreUnavailable
 from llmgw.store.place import place
@@ -20,8 +23,9 @@ from llmgw.store.place import place
 ABOVE_ZERO = (
     "server.bodies_total_max", "server.head_within", "server.body_within", "server.idle_keepalive",
     "server.write_stall", "server.connections_max", "relay.dial", "relay.headers", "relay.first_token",
-    "relay.idle", "relay.total", "breaker.open_max", "log.queue_max", "log.flush",
+    "relay.idle", "relay.total", "breaker.open_max", "log.queue_max", "log.flush", "admission.overflow_after",
 )  # fmt: skip
+BANDS = tuple(band.value for band in Band)
 # The first may not be more than the second.
 NOT_ABOVE = (
     ("server.body_max", "server.bodies_total_max"),
@@ -58,7 +62,8 @@ class Checking:
         """``relay.total = "30min"``, and where it comes from if that is not the file."""
         place = self.read.places.get(key)
         source = f" (from {place})" if place else "" if self._is_given(key) else " (the default)"
-        return f"{key} = {written(self.value(key), self._setting(key).metadata['unit'])}{source}"
+        about = self._setting(key).metadata
+        return f"{key} = {written(self.value(key), about['unit'], about['of'])}{source}"
 
     def refuse(self, key: str, what: str, what_to_do: str) -> None:
         place = self.read.places.get(key)
@@ -101,6 +106,30 @@ def _check_probe(checking: Checking) -> None:
         key = checking.later("probe.timeout", "probe.health")
         what = f"{checking.text('probe.timeout')} is more than {PROBE_ROUNDS_MAX} times {checking.text('probe.health')}"
         checking.refuse(key, what, "lower probe.timeout or raise probe.health")
+
+
+def _check_bands(checking: Checking) -> None:
+    for key in ("admission.ceilings", "admission.floors", "admission.ttl"):
+        for name in checking.value(key):
+            if name not in BANDS:
+                checking.refuse(f"{key}.{name}", "there is no such band", meant(name, BANDS))
+    rules = checking.built["admission"].rules()
+    for upper, lower in pairwise(rules):
+        if lower.ceiling > upper.ceiling:
+            what = f"{lower.band.value} {lower.ceiling:g} is above {upper.band.value} {upper.ceiling:g}"
+            checking.refuse("admission.ceilings", what, "let no ceiling be above that of a higher band")
+    for rule in rules:
+        if rule.ceiling == 0 or rule.ttl_s == 0:
+            key = "admission.ceilings" if rule.ceiling == 0 else "admission.ttl"
+            checking.refuse(f"{key}.{rule.band.value}", "it is 0, which would let nobody through", "write more")
+    if sum(rule.floor for rule in rules) >= 1:
+        checking.refuse("admission.floors", "together they are all there is", "let their sum stay below 1")
+    held = checking.value("admission.queue_bytes_max") * len(rules)
+    if held > checking.value("server.bodies_total_max") / 2:
+        key = checking.later("admission.queue_bytes_max", "server.bodies_total_max")
+        what = f"{len(rules)} bands of {checking.text('admission.queue_bytes_max')} are more than half of "
+        what += checking.text("server.bodies_total_max")
+        checking.refuse(key, what, "lower admission.queue_bytes_max or raise server.bodies_total_max")
 
 
 def _check_listeners(checking: Checking) -> None:
@@ -165,6 +194,7 @@ CHECKS: tuple[Callable[[Checking], None], ...] = (
     _check_above_zero,
     _check_contradictions,
     _check_probe,
+    _check_bands,
     _check_listeners,
     _check_origins,
     _check_hosts,

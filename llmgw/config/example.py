@@ -31,6 +31,7 @@ TITLES = {
     "server": "The client listener.",
     "admin": "The operators' listener: management API, metrics, profiler. Keep it off public networks.",
     "relay": "Deadlines of a request, and what is retried.",
+    "admission": "When a request may proceed: a key's band decides, and how full the pool of its model is.",
     "scheduling": "Which endpoint of a model gets a request: the one with the highest weighted sum of these scores.",
     "probe": "How endpoints are watched.",
     "breaker": "When an endpoint that fails requests is left alone.",
@@ -40,7 +41,7 @@ TITLES = {
     "log": "Log lines, on standard error.",
 }
 WRITTEN_OUT: dict[str, Any] = {"name": "qwen3-32b", "aliases": ("gpt-4o", "default"), "url": "http://10.0.0.5:8000"}
-IF_KNOWN: dict[str, Any] = {"context_max": 32768, "capacity": 256}  # nobody has them by default
+IF_KNOWN: dict[str, Any] = {"context_max": 32768, "capacity": 256, "max_in_flight": 64}  # nobody has them by default
 EMPTY: Mapping[str, Any] = {}
 WIDTH = 116
 
@@ -73,7 +74,7 @@ def _setting(setting: "attrs.Attribute[Any]", written_out: Mapping[str, Any] = E
     if name in written_out:
         yield f"{name} = {written(written_out[name], unit)}"
     else:
-        yield f"#{name} = {written(IF_KNOWN.get(name, default_of(setting)), unit)}"
+        yield f"#{name} = {written(IF_KNOWN.get(name, default_of(setting)), unit, setting.metadata['of'])}"
 
 
 def _about(setting: "attrs.Attribute[Any]") -> str:

@@ -15,6 +15,7 @@ from llmgw.config.names import check_names
 from llmgw.config.problems import ConfigError, Problem, Problems, Refused
 from llmgw.config.read import MODELS, SECTIONS, build_sections, read_sections, source_of
 from llmgw.config.settings import AdminSettings, ListenSettings
+from llmgw.core.bands import AdmissionLimits
 from llmgw.core.breaker import BreakerLimits
 from llmgw.core.fleet import Engine, Fleet, fleet_of
 from llmgw.core.scheduling import Weights
@@ -38,6 +39,7 @@ class Config:
     records: RecordLimits = field(factory=RecordLimits)
     probe: ProbeLimits = field(factory=ProbeLimits)
     engines: ClientLimits = field(factory=ClientLimits)
+    admission: AdmissionLimits = field(factory=AdmissionLimits)
     weights: Weights = field(factory=Weights)
     breaker: BreakerLimits = field(factory=BreakerLimits)
     store: StoreLimits = field(factory=StoreLimits)

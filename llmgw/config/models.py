@@ -86,6 +86,7 @@ def _endpoint(values: Mapping[str, Any], name: str) -> Endpoint:
         ca=values.get("ca") or None,
         served_as=values.get("served_as", ""),
         capacity=values.get("capacity"),
+        max_in_flight=values.get("max_in_flight"),
         adapters=frozenset(values.get("adapters", ())),
         inject_usage=values.get("inject_usage", True),
     )

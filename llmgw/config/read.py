@@ -13,6 +13,7 @@ from llmgw.config.problems import Problems, Refused
 from llmgw.config.settings import AdminSettings, ListenSettings
 from llmgw.config.values import SCALARS_ONLY, value_of, value_of_variable
 from llmgw.control.nearest import meant
+from llmgw.core.bands import AdmissionLimits
 from llmgw.core.breaker import BreakerLimits
 from llmgw.core.scheduling import Weights
 from llmgw.engines.limits import ClientLimits, ProbeLimits
@@ -25,6 +26,7 @@ SECTIONS: Mapping[str, Mapping[str, type[Any]]] = {
     "server": {"listen": ListenSettings, "door": DoorLimits},
     "admin": {"admin": AdminSettings},
     "relay": {"relay": RelayLimits},
+    "admission": {"admission": AdmissionLimits},
     "scheduling": {"weights": Weights},
     "probe": {"probe": ProbeLimits},
     "breaker": {"breaker": BreakerLimits},

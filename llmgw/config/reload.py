@@ -14,7 +14,7 @@ from llmgw.config.values import written
 from llmgw.core.fleet import differences
 
 # What a running process takes over: models, and these fields of the Config.
-LIVE = frozenset({"door", "relay", "weights", "probe"})
+LIVE = frozenset({"door", "relay", "admission", "weights", "probe"})
 LIVE_EXCEPT = frozenset({"scheduling.prefix_entries_max", "server.write_stall"})
 
 
@@ -66,5 +66,6 @@ def _differing(before: Any, after: Any) -> Iterator["attrs.Attribute[Any]"]:
 
 
 def _change(section: str, setting: "attrs.Attribute[Any]", before: Any, after: Any) -> str:
-    was, is_now = (written(getattr(each, setting.name), setting.metadata["unit"]) for each in (before, after))
+    about = setting.metadata
+    was, is_now = (written(getattr(each, setting.name), about["unit"], about["of"]) for each in (before, after))
     return f"{section}.{setting.name}: {was} -> {is_now}"

@@ -61,5 +61,8 @@ class EndpointSettings:
     ca: str = setting("", Unit.PATH, "PEM bundle that replaces the system's for this endpoint")
     served_as: str = setting("", Unit.TEXT, "the model's name there; empty: the model's own")
     capacity: int | None = setting(None, Unit.COUNT, "requests it runs at once, where you know better", at_least=1)
+    max_in_flight: int | None = setting(
+        None, Unit.COUNT, "most requests of ours there at once, whatever it could run", at_least=1
+    )
     adapters: tuple[str, ...] = setting((), Unit.LIST, "LoRA adapters it serves, by the names clients ask for")
     inject_usage: bool = setting(True, Unit.FLAG, "false for a hosted API that refuses stream_options")

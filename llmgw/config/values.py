@@ -34,7 +34,7 @@ def value_of_variable(text: str, setting: "attrs.Attribute[Any]", environ: Mappi
     return value_of(_from_text(unit, text.strip()), setting, environ)
 
 
-def written(value: Any, unit: Unit) -> str:
+def written(value: Any, unit: Unit, of: Unit | None = None) -> str:
     """A value as TOML writes it, for the example file and for messages; a secret is ``***``."""
     match unit:
         case Unit.SECONDS:
@@ -49,7 +49,8 @@ def written(value: Any, unit: Unit) -> str:
         case Unit.LIST:
             return "[" + ", ".join(quoted(item) for item in value) + "]"
         case Unit.TABLE:
-            return "{" + ", ".join(f"{quoted(key)} = {_plain(item)}" for key, item in value.items()) + "}"
+            items = (f"{key} = {written(item, of or Unit.TEXT)}" for key, item in value.items())
+            return "{" + ", ".join(items) + "}"
         case _:
             return _plain(value)
 

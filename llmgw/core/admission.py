@@ -8,25 +8,18 @@ nobody and collects no credit. The caller brings saturation and time, and tells 
 
 from collections import OrderedDict
 from heapq import heapify, heappop, heappush
-from math import ceil, inf
+from math import ceil
 from typing import NamedTuple
 
-from attrs import define, field, frozen
+from attrs import define, field
 
+from llmgw.core.bands import BandRule
 from llmgw.core.identity import Band
 from llmgw.core.seats import Seat, Seats
 
 RETRY_AFTER_LEAST_S, RETRY_AFTER_MOST_S = 1.0, 60.0
 DRAIN_WINDOW_S = 10.0
 _LITTER = 16  # seats left behind in a heap before it is swept
-
-
-@frozen
-class BandRule:
-    band: Band
-    ceiling: float  # saturation below which it is granted
-    floor: float = 0.0  # share of grants it is due while somebody of it waits
-    ttl_s: float = inf  # how long one may wait
 
 
 class Pick(NamedTuple):
@@ -60,6 +53,9 @@ class _Turns:
             if seat.waiting:
                 self.live -= 1
                 return seat
+
+    def all(self) -> list[Seat]:
+        return [seat for _, _, seat in self._heap if seat.waiting]
 
     def oldest(self) -> float:
         while not self._heap[0][2].waiting:
@@ -129,6 +125,9 @@ class BandLine:
         """How many wait of each tenant, and since when the oldest does, in the order of turns."""
         return {tenant: (turns.live, turns.oldest()) for tenant, turns in self._tenants.items()}
 
+    def everybody(self) -> list[Seat]:
+        return [seat for turns in self._tenants.values() for seat in turns.all()]
+
     def _one_less(self, seat: Seat) -> None:
         self.waiting -= 1
         self.bytes -= seat.size
@@ -152,6 +151,12 @@ class Line:
 
     def __attrs_post_init__(self) -> None:
         self._highest = max(one.rule.ceiling for one in self.bands.values())
+
+    def rules_changed(self, rules: tuple[BandRule, ...]) -> None:
+        """From now on; whoever waits keeps their place."""
+        for rule in rules:
+            self.bands[rule.band].rule = rule
+        self._highest = max(rule.ceiling for rule in rules)
 
     def join(self, seat: Seat, now: float) -> None:
         seat.joined = now
@@ -180,6 +185,10 @@ class Line:
     def may_pass(self, band: Band, saturation: float) -> bool:
         """Whether a newcomer goes without waiting: nobody waits, and there is room."""
         return not self.waiting and saturation < self.bands[band].rule.ceiling
+
+    def everybody(self) -> list[Seat]:
+        """Who waits now, band by band."""
+        return [seat for one in self.bands.values() for seat in one.everybody()]
 
     def ahead(self, band: Band) -> list[tuple[Band, int]]:
         """How many of this band and of those above wait now."""
@@ -244,11 +253,6 @@ class Queues:
         if pick is not None:
             self.seats[pick.seat.band].give_back(pick.seat)
         return pick
-
-
-def rules_of(ceilings: dict[str, float], floors: dict[str, float], ttl_s: dict[str, float]) -> tuple[BandRule, ...]:
-    """One rule a band, the highest first."""
-    return tuple(BandRule(band, ceilings[band.value], floors.get(band.value, 0.0), ttl_s[band.value]) for band in Band)
 
 
 def new_line(rules: tuple[BandRule, ...]) -> Line:

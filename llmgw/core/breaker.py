@@ -10,6 +10,7 @@ before, and says nothing of how things are now.
 """
 
 from enum import StrEnum
+from math import inf
 
 from attrs import define, field, frozen
 
@@ -62,6 +63,11 @@ class Breaker:
     def half_open(self) -> bool:
         """The one request it lets through is under way."""
         return self._trying
+
+    @property
+    def opens_at(self) -> float:
+        """When it lets somebody through again; the past for one that does."""
+        return -inf if self._closed else self._open_until
 
     def may_try(self, now: float) -> bool:
         return self._closed or (not self._trying and now >= self._open_until)

@@ -53,6 +53,7 @@ class Endpoint:
     ca: str | None = None  # path of a PEM bundle that replaces the system's for this endpoint
     served_as: str = ""  # the name the engine knows; empty: the model's own name
     capacity: int | None = None  # requests it runs at once, where the operator knows better
+    max_in_flight: int | None = None  # requests of ours it may have at once, whatever it could run
     adapters: frozenset[str] = frozenset()  # LoRA adapters it can serve, by the name clients ask for
     inject_usage: bool = True  # some hosted APIs refuse stream_options
 

@@ -108,6 +108,9 @@ def unfit(one: Standing, ask: Ask, now: float) -> str:
     """Why an endpoint can't have this request; empty if it can."""
     if one.endpoint.id in ask.tried:
         return "tried already"
+    most = one.endpoint.max_in_flight
+    if most is not None and one.in_flight >= most:
+        return f"at its max_in_flight: {most}"
     if ask.adapter is not None and ask.adapter not in one.endpoint.adapters:
         return f"does not serve adapter {ask.adapter}"
     why = one.unusable(now)

@@ -21,6 +21,7 @@ from llmgw.core.retry import RetryBudget
 from llmgw.engines.client import EngineClient
 from llmgw.engines.live import LiveFleet
 from llmgw.engines.views import endpoint_metrics
+from llmgw.gateway.admission import Admission
 from llmgw.gateway.aggregate import Aggregate, Aggregates
 from llmgw.gateway.desk import FrontDesk
 from llmgw.gateway.door import Door, request_ids
@@ -58,6 +59,7 @@ class Parts:
     draining: bool = False  # /ready says no: the process is on its way out
     live: LiveFleet = field(init=False)
     metrics: Metrics = field(init=False)
+    admission: Admission = field(init=False)
     records: Records = field(init=False)
     aggregates: Aggregates = field(init=False)
     gate: Gate = field(init=False)
@@ -67,6 +69,7 @@ class Parts:
         config = self.config
         self.live = LiveFleet(self._client, config.breaker, config.weights.prefix_entries_max)
         self.metrics = Metrics(__version__, partial(endpoint_metrics, self.live), self._gauges)
+        self.admission = Admission(self.live, config.admission, self.alarms)
         self.records = Records(config.records.requests_max)
         self.aggregates = Aggregates(config.records.accounts_max)
         desk = FrontDesk(lambda: self.live.fleet, self.ready, int(self.started_at))
@@ -87,6 +90,7 @@ class Parts:
             limits=config.relay,
             weights=config.weights,
             retry_budget=RetryBudget(config.relay.retry_budget, config.relay.retry_budget_min),
+            admission=self.admission,
             wall=time.time,
             draw=random.random,
             log=self.log,
@@ -120,7 +124,9 @@ class Parts:
         self.gate.limits, self.gate.weights = config.relay, config.weights
         budget = self.gate.retry_budget
         budget.share, budget.least = config.relay.retry_budget, config.relay.retry_budget_min
-        return self.live.apply(config.fleet, trio.current_time())
+        added = self.live.apply(config.fleet, trio.current_time())
+        self.admission.apply(config.admission)
+        return added
 
     def _client(self, endpoint: Endpoint) -> EngineClient:
         return EngineClient(endpoint, self._connect, self.config.engines)

@@ -5,14 +5,20 @@ endpoints that did not change, and one that was removed serves on until its last
 """
 
 from collections.abc import Callable, Iterator
+from math import inf
 
 from attrs import define, field
 
 from llmgw.core.breaker import Breaker, BreakerLimits, State
+from llmgw.core.capacity import Capacity
 from llmgw.core.fleet import Endpoint, Fleet, Model
 from llmgw.core.prefix import PrefixIndex
-from llmgw.core.saturation import BATCH, Sample, pool_saturation, saturation
+from llmgw.core.saturation import BATCH, KV_LIMIT, QUEUE_LIMIT, Parts, Room, Sample, pool_saturation, room
 from llmgw.engines.client import EngineClient
+
+
+def _nobody(_: "LiveEndpoint") -> None:
+    """Nobody waits for news of endpoints."""
 
 
 @define(eq=False)
@@ -24,16 +30,25 @@ class LiveEndpoint:
     breaker: Breaker
     added_at: float
     in_flight: int = 0
+    granted: int = 0  # admitted and not yet sent anywhere; counted here because it had most room
     healthy: bool | None = None  # None: nobody has asked yet; counts as usable
     health_why: str = "not asked yet"
     health_at: float | None = None
     leaving: bool = False  # removed by a reload: serves on what it has
-    sample: Sample | None = None
+    _sample: Sample | None = None
     sample_why: str = ""  # why there is no fresh sample
     silent: bool = False  # its samples stopped coming though we asked: full, not unknown
     busy_until: float = 0.0  # after its own 429 or 503: full until then
+    queue_limit: float = QUEUE_LIMIT
+    kv_limit: float = KV_LIMIT
     on_restart: Callable[["LiveEndpoint"], None] | None = None
+    on_news: Callable[["LiveEndpoint"], None] = _nobody  # there may be more room now, or less
     served: int = field(default=0, init=False)
+    known: Capacity = field(init=False)
+    _room: Room | None = field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.known = Capacity(self.endpoint.capacity, BATCH[self.endpoint.engine], self.kv_limit)
 
     @property
     def id(self) -> str:
@@ -41,11 +56,48 @@ class LiveEndpoint:
 
     @property
     def capacity(self) -> int | None:
-        return self.endpoint.capacity or BATCH[self.endpoint.engine]
+        return self.known.value
+
+    @property
+    def sample(self) -> Sample | None:
+        return self._sample
+
+    @sample.setter
+    def sample(self, sample: Sample | None) -> None:
+        self._sample, self._room = sample, None
+        if sample is not None and self.known.sampled(sample, self.room.others + self.in_flight):
+            self._room = None
+
+    @property
+    def room(self) -> Room:
+        """What its last sample shows; made once a sample."""
+        if self._room is None:
+            self._room = room(self._sample, self.known.value, self.queue_limit, self.kv_limit)
+        return self._room
+
+    @property
+    def load(self) -> int:
+        """Ours: sent there, and granted on their way."""
+        return self.in_flight + self.granted
+
+    @property
+    def limited(self) -> bool:
+        """It has as many of ours as the operator lets it have."""
+        most = self.endpoint.max_in_flight
+        return most is not None and self.in_flight + self.granted >= most
 
     def saturation(self, now: float) -> float:
-        s = saturation(self.in_flight, self.sample, self.capacity)
+        room = self._room or self.room
+        s = room.saturation(self.in_flight + self.granted)
+        if self.endpoint.max_in_flight is not None and self.limited:
+            return inf
         return max(1.0, s) if self.silent or now < self.busy_until else s
+
+    def parts(self) -> Parts:
+        return self.room.parts(self.load)
+
+    def limits_changed(self, queue_limit: float, kv_limit: float) -> None:
+        self.queue_limit, self.kv_limit, self.known.kv_limit, self._room = queue_limit, kv_limit, kv_limit, None
 
     def usable(self, now: float) -> bool:
         """The one predicate for saturation, scheduling and /ready."""
@@ -64,6 +116,8 @@ class LiveEndpoint:
     def restarted(self) -> None:
         """Another process answers there: what its predecessor did is not its fault, what it cached is gone."""
         self.breaker.good()
+        self.known.restarted()
+        self._room = None
         if self.on_restart is not None:
             self.on_restart(self)
 
@@ -76,9 +130,17 @@ class Pool:
     endpoints: list[LiveEndpoint]
     prefixes: PrefixIndex
 
-    def saturation(self, now: float) -> float:
-        usable = [e for e in self.endpoints if e.usable(now)]
-        return pool_saturation((e.saturation(now), float(e.capacity or 1)) for e in usable)
+    def saturation(self, now: float) -> float | None:
+        """None: no endpoint is usable."""
+        if len(self.endpoints) == 1:
+            only = self.endpoints[0]
+            return only.saturation(now) if only.unusable(now) is None else None
+        members = [(e.saturation(now), float(e.capacity or 1)) for e in self.endpoints if e.unusable(now) is None]
+        return pool_saturation(members) if members else None
+
+    def emptiest(self, now: float) -> LiveEndpoint:
+        """The usable endpoint with most room. There must be one."""
+        return min((e for e in self.endpoints if e.unusable(now) is None), key=lambda e: e.saturation(now))
 
 
 @define(eq=False)
@@ -86,6 +148,9 @@ class LiveFleet:
     make_client: Callable[[Endpoint], EngineClient]
     breaker_limits: BreakerLimits = field(factory=BreakerLimits)
     prefix_entries_max: int = 50_000
+    queue_limit: float = QUEUE_LIMIT
+    kv_limit: float = KV_LIMIT
+    on_news: Callable[[LiveEndpoint], None] = _nobody
     fleet: Fleet = field(factory=Fleet)
     _pools: dict[str, Pool] = field(factory=dict, init=False)
     _live: dict[str, LiveEndpoint] = field(factory=dict, init=False)
@@ -140,9 +205,20 @@ class LiveFleet:
         return "no endpoint is usable" if any(pool.endpoints for pool in pools) else "no endpoint is configured"
 
     def _added(self, endpoint: Endpoint, now: float) -> LiveEndpoint:
-        live = LiveEndpoint(endpoint, self.make_client(endpoint), Breaker(self.breaker_limits), now)
-        live.on_restart = self._forget_prompts
+        live = LiveEndpoint(
+            endpoint, self.make_client(endpoint), Breaker(self.breaker_limits), now,
+            queue_limit=self.queue_limit, kv_limit=self.kv_limit,
+        )  # fmt: skip
+        live.on_restart, live.on_news = self._forget_prompts, self._tell
         return live
+
+    def _tell(self, live: LiveEndpoint) -> None:
+        self.on_news(live)
+
+    def limits_changed(self, queue_limit: float, kv_limit: float) -> None:
+        self.queue_limit, self.kv_limit = queue_limit, kv_limit
+        for live in self:
+            live.limits_changed(queue_limit, kv_limit)
 
     def _forget_prompts(self, live: LiveEndpoint) -> None:
         pool = self._pools.get(live.endpoint.model)

@@ -87,6 +87,7 @@ class Probing:
             try:
                 status, body = await self.fetch("/metrics")
                 self._sampled(status, body, began, ours)
+                self.live.on_news(self.live)
             except Overslept:
                 continue
             except (ProbeFailed, ValueError) as why:
@@ -105,6 +106,7 @@ class Probing:
                 why = live.sample_why or "the scrape under way does not end"
                 live.sample, live.sample_why = None, f"the last sample is older than {life:g} s: {why}"
                 live.silent = self.sampled and now - due <= _OVERSLEPT_S
+                live.on_news(live)
 
     def _judged(self, ok: bool, why: str) -> None:
         live, limits = self.live, self.limits()
@@ -117,6 +119,7 @@ class Probing:
         live.health_at, live.health_why = trio.current_time(), why
         if live.healthy is not before:
             self.on_change(live)
+            live.on_news(live)
 
     def _sampled(self, status: int, body: bytes, at: float, ours: int) -> None:
         live = self.live

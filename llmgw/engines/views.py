@@ -51,7 +51,7 @@ def model_json(fleet: LiveFleet, name: str, now: float) -> dict[str, Any]:
         "endpoints": len(pool.endpoints),
         "usable": len(usable),
         "in_flight": sum(e.in_flight for e in pool.endpoints),
-        "saturation": round(pool.saturation(now), 3),
+        "saturation": None if (s := pool.saturation(now)) is None else round(s, 3),
         "context_max": pool.model.context_max,
     }
 

@@ -76,6 +76,13 @@ def no_such_model(name: str) -> Refusal:
     )
 
 
+def too_long(asked: int, most: int) -> Refusal:
+    return Refusal(
+        Outcome.BAD_REQUEST, f"max_tokens is {asked}, and this model's context has {most} tokens", "max_tokens",
+        "context_length_exceeded",
+    )  # fmt: skip
+
+
 async def preflight(exchange: Exchange) -> int:
     """OPTIONS: no key, 204, what the browser asks for is granted."""
     wanted = exchange.header(b"access-control-request-headers")

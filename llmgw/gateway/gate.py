@@ -17,6 +17,7 @@ from llmgw.core.outcome import Outcome, Refusal
 from llmgw.core.retry import RetryBudget, is_health, is_illness
 from llmgw.core.scheduling import SCORERS, Ask, Chosen, NoEndpoint, Weights, choose
 from llmgw.engines.live import LiveEndpoint, LiveFleet
+from llmgw.gateway.admission import Admission
 from llmgw.gateway.desk import FrontDesk
 from llmgw.gateway.exchange import Exchange
 from llmgw.gateway.limits import RelayLimits
@@ -76,6 +77,7 @@ class Gate:
     limits: RelayLimits
     weights: Weights
     retry_budget: RetryBudget
+    admission: Admission
     wall: Callable[[], float]
     draw: Callable[[], float]
     log: Any

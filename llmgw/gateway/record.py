@@ -42,7 +42,9 @@ class Story:
     stream: bool = False
     read_at: float = 0.0
     admitted_at: float = 0.0
+    wait_s: float = 0.0  # in queues
     waited_behind: str = ""
+    let_through: str = ""  # which condition ended the wait
     tries: list[Try] = field(factory=list)
     fallbacks: list[str] = field(factory=list)
     outcome: Outcome | None = None
@@ -89,6 +91,7 @@ class Record(msgspec.Struct, omit_defaults=True, array_like=True):
     tries: list[tuple[str, str, str, float]] = []  # endpoint, outcome, why, seconds
     fallbacks: list[str] = []
     choices: list[Any] = []  # how each try's endpoint was chosen
+    let_through: str = ""  # which condition ended the wait
 
 
 _encode = msgspec.msgpack.Encoder(enc_hook=repr).encode

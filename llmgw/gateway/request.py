@@ -7,14 +7,15 @@ One outcome closes every request exactly once, whatever happened. The steps refu
 import trio
 from attrs import define
 
-from llmgw.core.fleet import Asked, Model
+from llmgw.core.fleet import Asked, FallbackOn, Model
 from llmgw.core.identity import KeyRecord
 from llmgw.core.outcome import Outcome, Refusal
 from llmgw.core.retry import fallback_reason, may_retry
 from llmgw.core.scheduling import Chosen, NoEndpoint
 from llmgw.engines.live import LiveEndpoint
 from llmgw.gateway import upstream
-from llmgw.gateway.desk import may_use, no_such_model, preflight
+from llmgw.gateway.admission import Asking
+from llmgw.gateway.desk import may_use, no_such_model, preflight, too_long
 from llmgw.gateway.exchange import Exchange, Refused
 from llmgw.gateway.gate import Gate
 from llmgw.gateway.identify import identify
@@ -78,8 +79,8 @@ class Road:
         while queue:
             asked = queue.pop(0)
             story.model, story.adapter = asked.model.name, asked.adapter
-            await self._admit(story)
-            refusal = await self._pool(asked, ask, passage, story)
+            refusal = await self._admit(asked, key, ask, passage, story, tried)
+            refusal = refusal or await self._pool(asked, ask, passage, story)
             if refusal is None or passage.reached:
                 break
             queue = self._fallbacks(asked.model, refusal, key, tried, story)
@@ -112,14 +113,39 @@ class Road:
         if asked is None or not may_use(key, ask.model, asked):
             raise Refused(no_such_model(ask.model))
         story.model, story.adapter = asked.model.name, asked.adapter
+        most = asked.model.context_max
+        if most is not None and ask.max_tokens is not None and ask.max_tokens > most:
+            raise Refused(too_long(ask.max_tokens, most))
         return asked
 
-    async def _admit(self, story: Story) -> None:
-        """The seam for admission: nobody waits yet, so a request is admitted the moment it is read."""
-        story.admitted_at = story.read_at if not story.tries else trio.current_time()
+    async def _admit(
+        self, asked: Asked, key: KeyRecord, ask: openai.Ask, passage: Passage, story: Story, tried: set[str]
+    ) -> Refusal | None:
+        """May it proceed? At once where there is room and nobody waits, else when its turn comes."""
+        admission, model = self.gate.admission, asked.model.name
+        story.admitted_at = began = trio.current_time() if story.tries or story.wait_s else story.read_at
+        if admission.at_once(model, key.band, began, asked.adapter):
+            return None
+        asking = Asking(
+            key.tenant, key.band, len(ask.body), story.read_at, story.wait_s, passage.total_at,
+            self._next_pool(asked.model, FallbackOn.SATURATED, key, tried) is not None, passage.exchange.alarm,
+        )  # fmt: skip
+        try:
+            return await admission.wait(model, asking)
+        finally:
+            story.admitted_at = trio.current_time()
+            story.wait_s += story.admitted_at - began
+            story.waited_behind, story.let_through = asking.behind, asking.let_through
 
     async def _pool(self, asked: Asked, ask: openai.Ask, passage: Passage, story: Story) -> Refusal | None:
-        """Choose and relay inside one pool, again where that may help. None: the client has its answer."""
+        """Inside one pool, which has room for somebody else afterwards. None: the client has its answer."""
+        try:
+            return await self._attempts(asked, ask, passage, story)
+        finally:
+            self.gate.admission.left(asked.model.name)
+
+    async def _attempts(self, asked: Asked, ask: openai.Ask, passage: Passage, story: Story) -> Refusal | None:
+        """Choose and relay, again where that may help; the grant is kept from one endpoint to the next."""
         gate, limits = self.gate, passage.limits
         tried: set[str] = set()
         refusal: Refusal | None = None
@@ -142,6 +168,7 @@ class Road:
             if not may_retry(refusal.outcome, passage.reached, attempts, limits.attempts_max):
                 return refusal
             now = trio.current_time()
+            gate.admission.retrying(asked.model.name, now)
 
     async def _attempt(
         self, choice: Chosen[LiveEndpoint], asked: Asked, ask: openai.Ask, passage: Passage, story: Story, now: float
@@ -160,18 +187,25 @@ class Road:
         return refusal
 
     def _fallbacks(self, model: Model, refusal: Refusal, key: KeyRecord, tried: set[str], story: Story) -> list[Asked]:
-        """The next pool this failure may go to: at most one, the first whose rule names the reason."""
+        """The next pool this failure may go to: at most one."""
         reason = fallback_reason(refusal)
+        other = self._next_pool(model, reason, key, tried) if reason is not None else None
+        if other is None:
+            return []
+        tried.add(other.model.name)
+        story.fallbacks.append(other.model.name)
+        self.gate.metrics.fell_back(model.name, other.model.name)
+        return [other]
+
+    def _next_pool(self, model: Model, reason: FallbackOn, key: KeyRecord, tried: set[str]) -> Asked | None:
+        """The first fallback whose rule names the reason, that this key may use and that was not tried yet."""
         for rule in model.fallback:
             other = self.gate.fleet().resolve(rule.model)
             if other is None or other.model.name in tried or not may_use(key, rule.model, other):
                 continue
             if reason in rule.on:
-                tried.add(other.model.name)
-                story.fallbacks.append(other.model.name)
-                self.gate.metrics.fell_back(model.name, other.model.name)
-                return [other]
-        return []
+                return other
+        return None
 
     def _close(self, story: Story, passage: Passage, refusal: Refusal | None) -> None:
         story.outcome = refusal.outcome if refusal else Outcome.OK

@@ -120,7 +120,7 @@ def _record(story: Story, outcome: Outcome, now: float) -> Record:
         story.stream,
         endpoint,
         read_s=_us((story.read_at or now) - received),
-        wait_s=_us(story.admitted_at - story.read_at) if story.admitted_at else 0.0,
+        wait_s=_us(story.wait_s),
         waited_behind=story.waited_behind,
         dial_s=_us(seen.dial_s),
         headers_s=None if seen.headers_at is None else _us(seen.headers_at - received),
@@ -137,6 +137,7 @@ def _record(story: Story, outcome: Outcome, now: float) -> Record:
         tries=tries,
         fallbacks=story.fallbacks,
         choices=choices,
+        let_through=story.let_through,
     )
 
 

@@ -41,6 +41,23 @@ ROWS = {
     "origin with a slash": ('[server]\ncors_origins = ["*", "https://a.b/"]', ["server.cors_origins[1]:", "no origin"]),
     "host with a port": ('[admin]\nallowed_hosts = ["a.b:1"]', ["admin.allowed_hosts[0]:", "without a port"]),
     "localhost is 127.0.0.1": ('[server]\nlisten = "localhost:7442"', ["server.listen:", "its own port"]),
+    "a band that is none": (
+        "[admission]\nceilings = {platin = 1}",
+        ["admission.ceilings.platin:", "did you mean 'platinum'?"],
+    ),
+    "a ceiling above a higher band's": (
+        "[admission]\nceilings = {bronze = 0.97}",
+        ["admission.ceilings:", "bronze 0.97 is above silver 0.95"],
+    ),
+    "a ceiling of nothing": ("[admission]\nceilings = {bronze = 0}", ["admission.ceilings.bronze:", "it is 0"]),
+    "floors that are everything": (
+        "[admission]\nfloors = {gold = 0.5, bronze = 0.5}",
+        ["admission.floors:", "below 1"],
+    ),
+    "queues that hold half of all bodies": (
+        '[admission]\nqueue_bytes_max = "200MiB"',
+        ["admission.queue_bytes_max:", 'server.bodies_total_max = "1GiB" (the default)'],
+    ),
     "bodies": ('[server]\nbody_max = "2GiB"', ["server.body_max:", 'server.bodies_total_max = "1GiB" (the default)']),
     "target in head": ('[server]\ntarget_max = "64KiB"', ["server.target_max:", "server.head_max"]),
     "relay.idle": ('[relay]\nidle = "1h"', ["relay.idle:", 'relay.total = "30min" (the default)', "lower relay.idle"]),

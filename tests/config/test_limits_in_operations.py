@@ -24,7 +24,7 @@ def as_it_is() -> dict[str, tuple[str, str]]:
         for name, kind in classes.items():
             for setting in attrs.fields(kind):
                 key, default = f"{section}.{setting.name}", default_of(setting)
-                shown = written(default, setting.metadata["unit"])
+                shown = written(default, setting.metadata["unit"], setting.metadata["of"])
                 live = name in LIVE and key not in LIVE_EXCEPT
                 settings[key] = ("empty" if shown == '""' else shown, "yes" if live else "")
     return settings

@@ -7,19 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmgw.core.admission import Full, Line, Queues, new_line, rules_of
+from llmgw.core.admission import Full, Line, Queues, new_line
+from llmgw.core.bands import CEILINGS, AdmissionLimits
 from llmgw.core.identity import Band
 from llmgw.core.seats import Seat, Seats
-
-CEILINGS = {"platinum": 2.0, "gold": 1.0, "silver": 0.95, "bronze": 0.9}
-TTL = dict.fromkeys(CEILINGS, 60.0)
 
 
 def queues(
     floors: dict[str, float] | None = None, seats_max: int = 1000, bytes_max: int = 10**6
 ) -> tuple[Queues, Line]:
     found = Queues({band: Seats(seats_max, bytes_max) for band in Band})
-    line = found.lines["m"] = new_line(rules_of(CEILINGS, floors or {}, TTL))
+    line = found.lines["m"] = new_line(AdmissionLimits(floors=floors or {}).rules())
     return found, line
 
 

@@ -238,7 +238,7 @@ def test_only_usable_endpoints_count_for_a_pool():
     a.healthy = False
     assert pool.saturation(0.0) == 1.0
     b.healthy = False
-    assert pool.saturation(0.0) == 1.0
+    assert pool.saturation(0.0) is None
 
 
 def test_what_others_have_there_counts_beside_ours():

@@ -22,7 +22,7 @@ NOBODY: Any = None  # parts of the gate that counting doesn't touch
 
 def gate() -> Gate:
     metrics = Metrics("0")
-    return Gate(NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, metrics, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY)
+    return Gate(NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, metrics, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, NOBODY)
 
 
 def endpoint() -> LiveEndpoint:

@@ -4,6 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from llmgw.core.bands import AdmissionLimits
 from llmgw.core.breaker import State
 from llmgw.gateway.limits import RelayLimits
 from tests.gateway.engine_bytes import ANSWER, CLOSE, DONE, LAST, SSE_HEAD, chunk, delta, in_turn, says, silent, stream
@@ -171,7 +172,7 @@ async def test_three_hundred_requests_at_once_are_at_the_engine_at_once(autojump
     """G38: no hidden limit queues them."""
     everybody = trio.Event()
     engine = Engine(says(SSE_HEAD, chunk(delta("a")), everybody, chunk(DONE), LAST))
-    async with world(engine) as w:
+    async with world(engine, admission=AdmissionLimits(mode="off")) as w:
         clients = [w.client() for _ in range(300)]
         for client in clients:
             await client.post("/v1/chat/completions", chat())

@@ -14,6 +14,7 @@ import trio
 import trio.testing
 from attrs import define, field
 
+from llmgw.core.bands import AdmissionLimits
 from llmgw.core.breaker import BreakerLimits, State
 from llmgw.core.fleet import Endpoint, Fallback, Fleet, Model, fleet_of
 from llmgw.core.fleet import Engine as Kind
@@ -23,6 +24,7 @@ from llmgw.core.scheduling import Weights
 from llmgw.engines.client import EngineClient
 from llmgw.engines.limits import ClientLimits
 from llmgw.engines.live import LiveEndpoint, LiveFleet
+from llmgw.gateway.admission import Admission
 from llmgw.gateway.aggregate import Aggregates
 from llmgw.gateway.desk import FrontDesk
 from llmgw.gateway.door import Door, request_ids
@@ -300,7 +302,9 @@ class World:
         await trio.sleep(1.0)
         assert not self.gate.running
         assert self.gate.metrics.in_flight == 0
-        assert [e.in_flight for e in self.live] == [0] * len(list(self.live))
+        assert [(e.in_flight, e.granted) for e in self.live] == [(0, 0)] * len(list(self.live))
+        assert self.gate.admission.waiting == 0
+        assert [(seats.held, seats.bytes) for seats in self.gate.admission.queues.seats.values()] == [(0, 0)] * 4
         assert not self.door.connections
         assert not self.connections.child_tasks
         assert self.door.bodies.held == 0
@@ -325,6 +329,8 @@ async def world(
     aliases: Mapping[str, tuple[str, ...]] | None = None,
     fallback: Mapping[str, tuple[Fallback, ...]] | None = None,
     key_models: frozenset[str] = frozenset(),
+    ring: KeyRing | None = None,
+    admission: AdmissionLimits | None = None,
     cors_origins: frozenset[str] = frozenset({"*"}),
 ) -> AsyncIterator[World]:
     by_name = {engine.name: engine for engine in engines}
@@ -336,8 +342,10 @@ async def world(
                 breaker or BreakerLimits(),
             )
             live.apply(fleet_with(engines, aliases, fallback), trio.current_time())
-            gate = _gate(live, _ring(key_models), limits or RelayLimits(), retry_budget or RetryBudget(0.2, 10))
             alarms = Alarms()
+            admitting = Admission(live, admission or AdmissionLimits(), alarms)
+            budget = retry_budget or RetryBudget(0.2, 10)
+            gate = _gate(live, ring or _ring(key_models), limits or RelayLimits(), budget, admitting)
             here = World(gate, live, by_name, connections, _door(gate, alarms, door_limits, cors_origins))
             services.start_soon(alarms.run)
             services.start_soon(here.door.serve, [here.listener], connections)
@@ -355,7 +363,7 @@ def _wall() -> float:
     return WALL + trio.current_time()
 
 
-def _gate(live: LiveFleet, ring: KeyRing, limits: RelayLimits, budget: RetryBudget) -> Gate:
+def _gate(live: LiveFleet, ring: KeyRing, limits: RelayLimits, budget: RetryBudget, admission: Admission) -> Gate:
     metrics = Metrics()
     desk = FrontDesk(lambda: live.fleet, lambda model: live.ready(model, trio.current_time()), int(WALL))
     settle = Settled(Records(1000), Aggregates(50), [].append, metrics, None)
@@ -370,6 +378,7 @@ def _gate(live: LiveFleet, ring: KeyRing, limits: RelayLimits, budget: RetryBudg
         limits,
         Weights(),
         budget,
+        admission,
         _wall,
         lambda: 0.0,
         None,
