@@ -29,20 +29,31 @@ class Pick(NamedTuple):
     why: str
 
 
+class TenantLine(NamedTuple):
+    """What waits of one tenant in one band of one pool."""
+
+    waiting: int
+    since: float  # when the oldest of them first began to wait
+    bytes: int
+
+
 @define(eq=False)
 class _Turns:
     """One tenant's waiters in one band of one pool, by when they first began to wait."""
 
     _heap: list[tuple[float, int, Seat]] = field(factory=list)
     live: int = 0
+    bytes: int = 0
 
     def push(self, seat: Seat) -> None:
         heappush(self._heap, (seat.arrived, seat.order, seat))
         self.live += 1
+        self.bytes += seat.size
 
-    def leave(self) -> None:
-        """A seat of it no longer waits; its entry goes when it comes up, or with the next sweep."""
+    def leave(self, seat: Seat) -> None:
+        """It no longer waits; its entry goes when it comes up, or with the next sweep."""
         self.live -= 1
+        self.bytes -= seat.size
         if len(self._heap) > 2 * self.live + _LITTER:
             self._heap = [entry for entry in self._heap if entry[2].waiting]
             heapify(self._heap)
@@ -52,6 +63,7 @@ class _Turns:
             _, _, seat = heappop(self._heap)
             if seat.waiting:
                 self.live -= 1
+                self.bytes -= seat.size
                 return seat
 
     def all(self) -> list[Seat]:
@@ -88,7 +100,7 @@ class BandLine:
     def leave(self, seat: Seat) -> None:
         seat.waiting = False
         turns = self._tenants[seat.tenant]
-        turns.leave()
+        turns.leave(seat)
         if not turns.live:
             del self._tenants[seat.tenant]
         self._one_less(seat)
@@ -121,9 +133,11 @@ class BandLine:
         wanted = (self.waiting + 1) / rate if rate else RETRY_AFTER_MOST_S
         return float(min(RETRY_AFTER_MOST_S, max(RETRY_AFTER_LEAST_S, ceil(wanted))))
 
-    def tenants(self) -> dict[str, tuple[int, float]]:
-        """How many wait of each tenant, and since when the oldest does, in the order of turns."""
-        return {tenant: (turns.live, turns.oldest()) for tenant, turns in self._tenants.items()}
+    def tenants(self) -> dict[str, TenantLine]:
+        """What waits of each tenant, in the order of turns."""
+        return {
+            tenant: TenantLine(turns.live, turns.oldest(), turns.bytes) for tenant, turns in self._tenants.items()
+        }
 
     def everybody(self) -> list[Seat]:
         return [seat for turns in self._tenants.values() for seat in turns.all()]

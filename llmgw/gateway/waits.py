@@ -46,6 +46,11 @@ class Waits:
                 found[(band, reason)] += count
         return found
 
+    def named(self, band: Band, tenant: str) -> str:
+        """The name it is counted under, the same from now on."""
+        one = self._of(band, tenant)
+        return tenant if self.by.get((band, tenant)) is one else OTHER
+
     def _of(self, band: Band, tenant: str) -> Waited:
         one = self.by.get((band, tenant))
         if one is None:

@@ -217,8 +217,9 @@ def test_every_seat_is_in_one_place_and_the_bounds_hold(acts: list[Any], floors:
             assert held.held <= 6
             assert held.bytes <= 100
             assert line.bands[band].waiting == len(mine)
-            shown = {tenant: waits for tenant, (waits, _) in line.bands[band].tenants().items()}
-            assert shown == Counter(one.tenant for one in mine)
+            shown = line.bands[band].tenants()
+            assert {tenant: of.waiting for tenant, of in shown.items()} == Counter(one.tenant for one in mine)
+            assert sum(of.bytes for of in shown.values()) == held.bytes
         assert all(one.waiting for one in waiting)
         assert line.waiting == len(waiting)
 
