@@ -135,9 +135,7 @@ class BandLine:
 
     def tenants(self) -> dict[str, TenantLine]:
         """What waits of each tenant, in the order of turns."""
-        return {
-            tenant: TenantLine(turns.live, turns.oldest(), turns.bytes) for tenant, turns in self._tenants.items()
-        }
+        return {tenant: TenantLine(turns.live, turns.oldest(), turns.bytes) for tenant, turns in self._tenants.items()}
 
     def everybody(self) -> list[Seat]:
         return [seat for turns in self._tenants.values() for seat in turns.all()]

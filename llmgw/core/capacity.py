@@ -1,15 +1,24 @@
 """How many requests an engine runs at once: said by the operator, guessed from its kind, or learned.
 
-No engine says it in its metrics. What is learned comes from scrapes alone: a full engine shows a queue and no
-more running than before; an engine that takes all it is given for a minute can take more.
+No engine says it in its metrics. What is learned comes from scrapes alone: a full engine shows a queue that stays
+and a batch that does not move; an engine that takes all it is given for a minute can take more.
+
+A request that came between two steps of an engine's scheduler waits for the next one, in an engine that is far
+from full. So a queue counts as one when it is more than half of what admission lets stand there, and it teaches
+something when it has stood for ``ROW`` scrapes beside a batch of one size.
 """
+
+from collections import deque
 
 from attrs import define, field
 
-from llmgw.core.saturation import KV_LIMIT, Sample
+from llmgw.core.saturation import KV_LIMIT, QUEUE_LIMIT, Sample
 
-LOADED = 0.9  # of the capacity: from here on an empty queue is news
+LOADED = 0.9  # of the capacity: from here on, that nothing waits is news
 PATIENCE_S = 60.0  # this long, until the capacity is believed to be larger
+ROW = 10  # scrapes
+STEADY = 0.1  # of the batch: what it may vary by in a row
+RECENT = 4  # scrapes that tell what it ran just now
 
 
 @define(eq=False)
@@ -19,14 +28,21 @@ class Capacity:
     given: int | None = None  # the operator's word: nothing is learned
     preset: int | None = None  # of this kind of engine, unless told otherwise
     kv_limit: float = KV_LIMIT
+    queue_limit: float = QUEUE_LIMIT
     learned: int | None = field(default=None, init=False)
     _why: str = field(default="", init=False)
-    _before: Sample | None = field(default=None, init=False)  # the sample before, if it showed a queue
+    _row: "deque[int]" = field(factory=lambda: deque(maxlen=ROW), init=False)  # running, beside a queue
+    _recent: "deque[int]" = field(factory=lambda: deque(maxlen=RECENT), init=False)  # running
     _unqueued_since: float | None = field(default=None, init=False)
 
     @property
     def value(self) -> int | None:
         return self.given or self.learned or self.preset
+
+    @property
+    def ran(self) -> int:
+        """The most it ran in the last scrapes: what it could do two seconds ago it can do again."""
+        return max(self._recent, default=0)
 
     @property
     def how(self) -> str:
@@ -37,38 +53,46 @@ class Capacity:
             return f"learned: {self._why}"
         return "not known" if self.preset is None else "usual for this engine"
 
-    def sampled(self, sample: Sample, load: int) -> bool:
-        """One more scrape, and what is there by our reckoning; whether the capacity changed."""
-        before = self.value
-        if not self.given and before is not None and sample.running is not None:
-            self._learn(sample, sample.running, load, before)
-        return self.value != before
+    def sampled(self, sample: Sample, load: int) -> None:
+        """One more scrape, and what is there by our reckoning."""
+        if sample.running is None:
+            return
+        full_kv = sample.kv is not None and sample.kv >= self.kv_limit
+        if full_kv:
+            self._recent.clear()  # what it ran before, it has no memory for now
+        self._recent.append(sample.running)
+        capacity = self.value
+        if not self.given and capacity is not None:
+            self._learn(sample, sample.running, load, capacity, full_kv)
 
     def restarted(self) -> None:
         """Another process: what its predecessor could do is not known of it."""
-        self.learned, self._why, self._before, self._unqueued_since = None, "", None, None
+        self.learned, self._why, self._unqueued_since = None, "", None
+        self._row.clear()
+        self._recent.clear()
 
-    def _learn(self, sample: Sample, running: int, load: int, capacity: int) -> None:
+    def _learn(self, sample: Sample, running: int, load: int, capacity: int, full_kv: bool) -> None:
         if running > capacity:
             self._know(running, f"{running} were running")
-        elif sample.kv is not None and sample.kv >= self.kv_limit:
+        elif full_kv:
             # What holds it back is memory, and says nothing of slots.
-            self._before = self._unqueued_since = None
-        elif sample.held_up:
-            self._queue_seen(sample, running, capacity)
+            self._row.clear()
+            self._unqueued_since = None
+        elif sample.held_up > self.queue_limit / 2:
+            self._queue_stands(sample, running, capacity)
         else:
-            self._before = None
-            self._no_queue(sample.at, load, capacity)
+            self._row.clear()
+            self._takes_all(sample.at, load, capacity)
 
-    def _queue_seen(self, sample: Sample, running: int, capacity: int) -> None:
-        before, self._before, self._unqueued_since = self._before, sample, None
-        if before is None or before.running is None or running > before.running:
-            return  # once may be chance, and a batch that still fills is not full
-        most = max(1, before.running)
-        if most < capacity:
+    def _queue_stands(self, sample: Sample, running: int, capacity: int) -> None:
+        self._unqueued_since = None
+        self._row.append(running)
+        most = max(1, *self._row) if len(self._row) == ROW else capacity
+        steady = min(self._row) >= most - max(1.0, STEADY * most)  # a batch that still fills is not full
+        if most < capacity and steady:
             self._know(most, f"{sample.held_up} waited while {most} were running")
 
-    def _no_queue(self, at: float, load: int, capacity: int) -> None:
+    def _takes_all(self, at: float, load: int, capacity: int) -> None:
         if load < LOADED * capacity:
             self._unqueued_since = None
         elif self._unqueued_since is None:
@@ -78,4 +102,5 @@ class Capacity:
 
     def _know(self, capacity: int, why: str) -> None:
         self.learned, self._why = capacity, why
-        self._before = self._unqueued_since = None
+        self._row.clear()
+        self._unqueued_since = None

@@ -89,14 +89,19 @@ class Room:
 
 
 def room(
-    sample: Sample | None, capacity: int | None, queue_limit: float = QUEUE_LIMIT, kv_limit: float = KV_LIMIT
+    sample: Sample | None,
+    capacity: int | None,
+    queue_limit: float = QUEUE_LIMIT,
+    kv_limit: float = KV_LIMIT,
+    ran: int = 0,
 ) -> Room:
-    """As the last sample shows it; ``capacity`` is what it runs at once (None: nobody knows)."""
+    """As the last sample shows it. ``capacity`` is what it runs at once (None: nobody knows), ``ran`` what it ran in
+    the samples before: requests that came between two steps of its scheduler wait though there is room for them."""
     if sample is None or sample.running is None:
         return Room(capacity=capacity, queue_limit=queue_limit)
     others = max(0, sample.running + (sample.waiting or 0) - sample.ours)
     kv = (sample.kv or 0.0) / kv_limit
-    return Room(others, may_run(sample, capacity), capacity, kv, queue_limit)
+    return Room(others, max(may_run(sample, capacity), ran), capacity, kv, queue_limit)
 
 
 def saturation(in_flight: int, sample: Sample | None, capacity: int | None) -> float:

@@ -48,7 +48,7 @@ class LiveEndpoint:
     _room: Room | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.known = Capacity(self.endpoint.capacity, BATCH[self.endpoint.engine], self.kv_limit)
+        self.known = Capacity(self.endpoint.capacity, BATCH[self.endpoint.engine], self.kv_limit, self.queue_limit)
 
     @property
     def id(self) -> str:
@@ -65,14 +65,14 @@ class LiveEndpoint:
     @sample.setter
     def sample(self, sample: Sample | None) -> None:
         self._sample, self._room = sample, None
-        if sample is not None and self.known.sampled(sample, self.room.others + self.in_flight):
-            self._room = None
+        if sample is not None:
+            self.known.sampled(sample, room(sample, None).others + self.in_flight)
 
     @property
     def room(self) -> Room:
         """What its last sample shows; made once a sample."""
         if self._room is None:
-            self._room = room(self._sample, self.known.value, self.queue_limit, self.kv_limit)
+            self._room = room(self._sample, self.known.value, self.queue_limit, self.kv_limit, self.known.ran)
         return self._room
 
     @property
@@ -97,7 +97,8 @@ class LiveEndpoint:
         return self.room.parts(self.load)
 
     def limits_changed(self, queue_limit: float, kv_limit: float) -> None:
-        self.queue_limit, self.kv_limit, self.known.kv_limit, self._room = queue_limit, kv_limit, kv_limit, None
+        self.queue_limit, self.kv_limit, self._room = queue_limit, kv_limit, None
+        self.known.queue_limit, self.known.kv_limit = queue_limit, kv_limit
 
     def usable(self, now: float) -> bool:
         """The one predicate for saturation, scheduling and /ready."""

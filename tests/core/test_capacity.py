@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmgw.core.capacity import Capacity
+from llmgw.core.capacity import ROW, Capacity
 from llmgw.core.saturation import Sample
 
 
@@ -25,8 +25,11 @@ def test_what_the_operator_says_is_never_unlearned():
     assert (capacity.value, capacity.how) == (8, "given in the config")
 
 
-def test_two_scrapes_in_a_row_that_show_a_queue_lower_it_to_the_larger_running():
-    capacity = learned(sample(33, 5), sample(32, 5))
+FULL = [sample(32, 5)] * ROW
+
+
+def test_a_queue_that_stands_beside_a_batch_of_one_size_lowers_it_to_the_most_that_ran():
+    capacity = learned(*[sample(33 - n % 3, 5) for n in range(ROW)])
 
     assert capacity.value == 33
     assert capacity.how == "learned: 5 waited while 33 were running"
@@ -35,12 +38,14 @@ def test_two_scrapes_in_a_row_that_show_a_queue_lower_it_to_the_larger_running()
 @pytest.mark.parametrize(
     "seen",
     [
-        pytest.param([sample(32, 5)], id="once may be chance"),
-        pytest.param([sample(32, 5), sample(32, 0), sample(32, 5)], id="not in a row"),
-        pytest.param([sample(16, 5), sample(32, 5), sample(64, 5)], id="the batch still fills"),
-        pytest.param([sample(20, 9, kv=0.97), sample(20, 9, kv=0.97)], id="KV is full: 20 of 256 is no capacity"),
-        pytest.param([sample(20, 9, waiting_capacity=0)] * 2, id="they wait for something else than a slot"),
-        pytest.param([Sample(0.0), Sample(0.5)], id="the engine says nothing"),
+        pytest.param(FULL[1:], id="not yet long enough"),
+        pytest.param([*FULL[1:], sample(32, 0), *FULL[1:]], id="not in a row"),
+        pytest.param([sample(8 + 2 * n, 5) for n in range(2 * ROW)], id="the batch still fills"),
+        pytest.param([sample(26, 2)] * 100, id="they only wait for the scheduler's next step"),
+        pytest.param([sample(15 + 13 * (n % 2), 3 + 10 * (n % 2)) for n in range(100)], id="many, for the next step"),
+        pytest.param([sample(20, 9, kv=0.97)] * 100, id="KV is full: 20 of 256 is no capacity"),
+        pytest.param([sample(20, 9, waiting_capacity=0)] * 100, id="they wait for something else than a slot"),
+        pytest.param([Sample(0.0)] * 100, id="the engine says nothing"),
     ],
 )
 def test_what_shows_no_full_batch_teaches_nothing(seen: list[Sample]):
@@ -50,35 +55,35 @@ def test_what_shows_no_full_batch_teaches_nothing(seen: list[Sample]):
 
 
 def test_a_scrape_with_full_kv_between_breaks_the_row():
-    assert learned(sample(20, 5), sample(20, 5, kv=0.9), sample(20, 5)).value == 256
+    assert learned(*FULL[1:], sample(20, 5, kv=0.9), *FULL[1:]).value == 256
 
 
 def test_more_running_than_believed_raises_it_at_once():
-    assert learned(sample(32, 5), sample(32, 5), sample(40)).value == 40
+    assert learned(*FULL, sample(40)).value == 40
 
 
 def test_an_idle_engine_that_shows_a_queue_can_run_one():
-    assert learned(sample(0, 3), sample(0, 3)).value == 1
+    assert learned(*[sample(0, 3)] * ROW).value == 1
 
 
 def test_a_minute_without_a_queue_at_nine_tenths_doubles_it():
     times = [0.5 * n for n in range(121)]
-    capacity = learned(sample(32, 5), sample(32, 5), *(sample(29, at=at) for at in times))
+    capacity = learned(*FULL, *(sample(29, at=at) for at in times))
     assert capacity.value == 64
 
-    capacity = learned(sample(32, 5), sample(32, 5), *(sample(28, at=at) for at in times))
+    capacity = learned(*FULL, *(sample(28, at=at) for at in times))
     assert capacity.value == 32, "28 of 32 is no load to learn from"
 
 
 def test_a_queue_or_a_quiet_moment_begins_the_minute_anew():
-    for interruption in (sample(30, 1, at=30.0), sample(3, at=30.0)):
+    for interruption in (sample(30, 4, at=30.0), sample(3, at=30.0)):
         before, after = [sample(30, at=0.0), sample(30, at=29.0)], [sample(30, at=31.0), sample(30, at=61.0)]
-        capacity = learned(sample(32, 5), sample(32, 5), *before, interruption, *after)
+        capacity = learned(*FULL, *before, interruption, *after)
         assert capacity.value == 32
 
 
 def test_another_process_is_not_judged_by_the_one_before():
-    capacity = learned(sample(4, 5), sample(4, 5))
+    capacity = learned(*[sample(4, 5)] * ROW)
     assert capacity.value == 4
 
     capacity.restarted()
@@ -108,3 +113,12 @@ def test_it_is_never_below_one_nor_below_what_was_just_seen_running(seen: list[S
         capacity.sampled(one, (one.running or 0) + (one.waiting or 0))
         assert capacity.value is not None
         assert capacity.value >= max(1, one.running or 0)
+
+
+def test_what_it_ran_just_now_is_remembered_for_two_seconds_and_not_past_full_memory():
+    capacity = learned(sample(28), sample(15, 13), sample(15, 13))
+    assert capacity.ran == 28
+
+    capacity.sampled(sample(15, 13, kv=0.95), 28)
+    assert capacity.ran == 15
+    assert learned(sample(28), *[sample(15)] * 4).ran == 15

@@ -5,7 +5,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmgw.core.saturation import Sample, may_run, pool_saturation, saturation
+from llmgw.core.saturation import Sample, may_run, pool_saturation, room, saturation
 
 
 def sample(running: int | None, waiting: int | None = 0, **more: object) -> Sample:
@@ -39,6 +39,13 @@ def test_only_a_wait_for_room_shows_that_no_more_can_run():
     assert may_run(sample(8, 4), 32) == 8
     assert may_run(sample(8, 4, waiting_capacity=4), 32) == 8
     assert may_run(sample(8, 4, waiting_capacity=0), 32) == 16
+
+
+def test_who_waits_for_the_next_step_of_an_engine_that_ran_more_just_now_is_no_queue():
+    between_steps = sample(15, 13, ours=28)
+
+    assert room(between_steps, 32).parts(28).queue == pytest.approx(13 / 5)
+    assert room(between_steps, 32, ran=28).parts(28).queue == 0
 
 
 def test_a_pool_is_as_full_as_the_mean_of_its_endpoints_by_size():
