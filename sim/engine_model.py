@@ -34,6 +34,7 @@ class EngineShape:
     seed: int = 0
     context: int = 8192
     batch_rate: float = 0.0  # tokens a second of all sequences together; 0: as many as there are sequences
+    prefill_s: float = 0.0  # seconds a prompt takes, however long and whatever else runs; 0: by prefill_rate
 
     @property
     def longest(self) -> int:
@@ -63,6 +64,7 @@ class Sequence:
     cached_tokens: int = field(default=0, init=False)
     lease: Lease = field(factory=Lease, init=False)
     _to_prefill: float = field(default=0.0, init=False)
+    _prefill_s: float = field(default=0.0, init=False)  # left of a prefill that is reckoned by time
     _credit: float = field(default=0.0, init=False)
     _taken: int = field(default=0, init=False)
     _patient: bool = field(default=False, init=False)  # wants to hear of the end alone
@@ -86,15 +88,17 @@ class Sequence:
         self._patient = True
         return await self.tokens()
 
-    def admitted(self, lease: Lease) -> None:
+    def admitted(self, lease: Lease, prefill_s: float = 0.0) -> None:
         self.lease, self.state = lease, State.RUNNING
         self.cached_tokens = lease.hit * BLOCK_TOKENS
         # After a preemption what was generated is computed again, with the prompt.
-        self._to_prefill = float(self.prompt_tokens + self.made - self.cached_tokens)
+        self._prefill_s = prefill_s
+        self._to_prefill = 0.0 if prefill_s else float(self.prompt_tokens + self.made - self.cached_tokens)
         self._credit = 0.0
 
-    def prefill(self, budget: float) -> float:
+    def prefill(self, budget: float, elapsed: float) -> float:
         """Spend of the step's budget; returns what is left of it."""
+        self._prefill_s = left if (left := self._prefill_s - elapsed) > _ROUNDING else 0.0
         spent = min(budget, self._to_prefill)
         self._to_prefill -= spent
         if self._to_prefill < _ROUNDING:
@@ -103,7 +107,7 @@ class Sequence:
 
     @property
     def prefilled(self) -> bool:
-        return self._to_prefill == 0.0
+        return self._to_prefill == 0.0 and self._prefill_s == 0.0
 
     @property
     def computed_blocks(self) -> int:
@@ -189,7 +193,7 @@ class Engine:
             if sequence.state is not State.RUNNING:
                 continue  # preempted by an earlier one in this very step
             if not sequence.prefilled:
-                budget = sequence.prefill(budget)
+                budget = sequence.prefill(budget, elapsed)
                 if not sequence.prefilled:
                     continue
             self._decode(sequence, tokens)
@@ -212,7 +216,7 @@ class Engine:
             if lease is None:
                 return  # first come, first served: nobody overtakes
             self.waiting.popleft()
-            first.admitted(lease)
+            first.admitted(lease, self.shape.prefill_s)
             self.running[first] = None
             self.counters.prefix_queries += first.prompt_tokens
             self.counters.prefix_hits += first.cached_tokens

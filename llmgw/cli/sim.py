@@ -28,6 +28,7 @@ def command() -> None:
 @click.option("--seed", default=0, show_default=True, help="Other seeds say other things.")
 @click.option("--context", default=8192, show_default=True, type=click.IntRange(2), help="Most tokens of a sequence.")
 @click.option("--batch-rate", default=0.0, show_default=True, help="Tokens a second of the whole batch; 0: no bound.")
+@click.option("--prefill-seconds", default=0.0, show_default=True, help="What a prompt takes; 0: by --prefill-rate.")
 @click.option("--api-key", help="Refuse requests without it.")
 @click.option("--chat-only", is_flag=True, help="Only chat completions; everything else is 404.")
 def engine(
@@ -42,15 +43,18 @@ def engine(
     seed: int,
     context: int,
     batch_rate: float,
+    prefill_seconds: float,
     api_key: str | None,
     chat_only: bool,
 ) -> None:
     """One engine that behaves like a vLLM."""
     if min(prefill_rate, decode_rate, step) <= 0:
         raise click.UsageError("rates and step must be above 0")
-    if batch_rate < 0:
-        raise click.UsageError("--batch-rate must be 0 or more")
-    shape = EngineShape(models, slots, blocks, prefill_rate, decode_rate, step, seed, context, batch_rate)
+    if min(batch_rate, prefill_seconds) < 0:
+        raise click.UsageError("--batch-rate and --prefill-seconds must be 0 or more")
+    shape = EngineShape(
+        models, slots, blocks, prefill_rate, decode_rate, step, seed, context, batch_rate, prefill_seconds
+    )
     trio.run(_serve, EngineSpec(shape, api_key, chat_only), f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
 
 

@@ -1,6 +1,7 @@
 """The engine's arithmetic: blocks are conserved, the queue is fair, leaving frees."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 import trio
@@ -176,4 +177,22 @@ async def test_a_cancelled_wait_frees_the_sequence(autojump_clock: Callable[...,
                 await sequence.tokens()
         assert (engine.counters.aborted, engine.blocks.used, len(engine.running)) == (1, 0, 0)
         assert engine.blocks.cached == 10
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("others", [0, 7])
+async def test_a_prefill_reckoned_by_time_takes_that_long_whatever_else_runs(
+    autojump_clock: Callable[..., object], others: int
+) -> None:
+    engine = Engine(EngineShape(slots=8, prefill_s=0.2, decode_rate=50, step=0.02))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(engine.run)
+        with ExitStack() as held:
+            for _ in range(others):
+                held.enter_context(engine.sequence(b"x" * 4000, 100))
+            await trio.sleep(1.0)
+            began = trio.current_time()
+            with engine.sequence(b"hello", 3) as sequence:
+                await sequence.tokens()
+                assert trio.current_time() - began == pytest.approx(0.2, abs=0.03)
         nursery.cancel_scope.cancel()
