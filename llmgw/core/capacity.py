@@ -6,6 +6,9 @@ and a batch that does not move; an engine that takes all it is given for a minut
 A request that came between two steps of an engine's scheduler waits for the next one, in an engine that is far
 from full. So a queue counts as one when it is more than half of what admission lets stand there, and it teaches
 something when it has stood for ``ROW`` scrapes beside a batch of one size.
+
+To believe in more than an engine can run puts a queue into it, which is what all this is to prevent. So a try that
+puts one there is taken back at the second scrape, and the next one comes later each time.
 """
 
 from collections import deque
@@ -15,7 +18,8 @@ from attrs import define, field
 from llmgw.core.saturation import KV_LIMIT, QUEUE_LIMIT, Sample
 
 LOADED = 0.9  # of the capacity: from here on, that nothing waits is news
-PATIENCE_S = 60.0  # this long, until the capacity is believed to be larger
+PATIENCE_S = 60.0  # this long, until the capacity is believed to be larger; twice as long after each wrong belief
+PATIENCE_MOST_S = 3600.0
 ROW = 10  # scrapes
 STEADY = 0.1  # of the batch: what it may vary by in a row
 RECENT = 4  # scrapes that tell what it ran just now
@@ -34,6 +38,8 @@ class Capacity:
     _row: "deque[int]" = field(factory=lambda: deque(maxlen=ROW), init=False)  # running, beside a queue
     _recent: "deque[int]" = field(factory=lambda: deque(maxlen=RECENT), init=False)  # running
     _unqueued_since: float | None = field(default=None, init=False)
+    _patience_s: float = field(default=PATIENCE_S, init=False)
+    _tried_from: int | None = field(default=None, init=False)  # what it was before a try that is not decided yet
 
     @property
     def value(self) -> int | None:
@@ -68,10 +74,13 @@ class Capacity:
     def restarted(self) -> None:
         """Another process: what its predecessor could do is not known of it."""
         self.learned, self._why, self._unqueued_since = None, "", None
+        self._patience_s, self._tried_from = PATIENCE_S, None
         self._row.clear()
         self._recent.clear()
 
     def _learn(self, sample: Sample, running: int, load: int, capacity: int, full_kv: bool) -> None:
+        if self._tried_from is not None and running > self._tried_from:
+            self._patience_s, self._tried_from = PATIENCE_S, None  # it could indeed take more
         if running > capacity:
             self._know(running, f"{running} were running")
         elif full_kv:
@@ -87,18 +96,28 @@ class Capacity:
     def _queue_stands(self, sample: Sample, running: int, capacity: int) -> None:
         self._unqueued_since = None
         self._row.append(running)
+        if self._tried_from is not None:
+            self._take_back(sample, running, self._tried_from)
+            return
         most = max(1, *self._row) if len(self._row) == ROW else capacity
         steady = min(self._row) >= most - max(1.0, STEADY * most)  # a batch that still fills is not full
         if most < capacity and steady:
             self._know(most, f"{sample.held_up} waited while {most} were running")
+
+    def _take_back(self, sample: Sample, running: int, tried_from: int) -> None:
+        if len(self._row) < 2:
+            return  # once may be chance
+        self._know(tried_from, f"{sample.held_up} waited with {running} running when it was given more")
+        self._patience_s, self._tried_from = min(2 * self._patience_s, PATIENCE_MOST_S), None
 
     def _takes_all(self, at: float, load: int, capacity: int) -> None:
         if load < LOADED * capacity:
             self._unqueued_since = None
         elif self._unqueued_since is None:
             self._unqueued_since = at
-        elif at - self._unqueued_since >= PATIENCE_S:
-            self._know(2 * capacity, f"nothing waited for {PATIENCE_S:g} s with {load} there")
+        elif at - self._unqueued_since >= self._patience_s:
+            self._know(2 * capacity, f"nothing waited for {self._patience_s:g} s with {load} there")
+            self._tried_from = capacity
 
     def _know(self, capacity: int, why: str) -> None:
         self.learned, self._why = capacity, why

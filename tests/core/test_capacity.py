@@ -82,6 +82,59 @@ def test_a_queue_or_a_quiet_moment_begins_the_minute_anew():
         assert capacity.value == 32
 
 
+def idle_queue(capacity: Capacity, begin: float, seconds: float, running: int) -> int | None:
+    """Nothing waits for so long, with all there that it is believed to run."""
+    for n in range(int(2 * seconds) + 1):
+        capacity.sampled(sample(running, at=begin + n / 2), capacity.value or 0)
+    return capacity.value
+
+
+def test_a_try_that_puts_a_queue_there_is_taken_back_at_the_second_scrape():
+    capacity = learned(*[sample(32, 5)] * ROW)
+    assert idle_queue(capacity, 0.0, 60.0, 32) == 64
+
+    capacity.sampled(sample(32, 20), 52)
+    assert capacity.value == 64
+    capacity.sampled(sample(32, 20), 52)
+    assert capacity.value == 32
+    assert capacity.how == "learned: 20 waited with 32 running when it was given more"
+
+
+def test_each_time_it_was_wrong_to_believe_in_more_the_next_try_comes_later():
+    capacity = learned(*[sample(32, 5)] * ROW)
+    at = 0.0
+    for patience in (60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0, 3600.0):
+        assert idle_queue(capacity, at, patience - 1, 32) == 32
+        assert idle_queue(capacity, at + patience - 0.5, 0.5, 32) == 64
+        for _ in range(2):
+            capacity.sampled(sample(32, 20), 52)
+        assert capacity.value == 32
+        at += patience + 1
+
+
+def test_a_try_that_was_right_is_followed_by_the_next_after_a_minute():
+    capacity = learned(*[sample(16, 5)] * ROW)
+    assert idle_queue(capacity, 0.0, 60.0, 16) == 32
+    for _ in range(2):
+        capacity.sampled(sample(16, 9), 25)  # wrong: the next comes after two minutes
+    assert idle_queue(capacity, 100.0, 119.0, 16) == 16
+    assert idle_queue(capacity, 219.5, 0.5, 16) == 32
+    capacity.sampled(sample(24, 9, at=221.0), 33)  # right
+    assert idle_queue(capacity, 222.0, 60.0, 30) == 64
+
+
+def test_another_process_is_tried_after_a_minute_as_the_first_was():
+    capacity = learned(*[sample(32, 5)] * ROW)
+    idle_queue(capacity, 0.0, 60.0, 32)
+    for _ in range(2):
+        capacity.sampled(sample(32, 20), 52)
+    capacity.restarted()
+    for _ in range(ROW):
+        capacity.sampled(sample(32, 5), 40)
+
+    assert idle_queue(capacity, 100.0, 60.0, 32) == 64
+
+
 def test_another_process_is_not_judged_by_the_one_before():
     capacity = learned(*[sample(4, 5)] * ROW)
     assert capacity.value == 4
