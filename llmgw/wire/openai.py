@@ -1,5 +1,6 @@
 """What the gateway reads of a request's JSON, and the few bytes it changes before an engine sees it."""
 
+import json
 import operator
 import re
 from typing import Any
@@ -84,7 +85,8 @@ def read(body: bytes, model_needed: bool = True) -> Ask:
     given = _members(found)
     present = len(given) - given.count(_ABSENT)
     if len(_made) != present:
-        raise Invalid("a member that decides about this request stands twice in the body", None, "invalid_json")
+        name = _repeated(body)
+        raise Invalid(f"{name or 'a member'} stands twice in the body, and decides about it", name, "invalid_json")
     stream = found.stream is not _ABSENT and _flag(found.stream, "stream")
     options = None if found.stream_options is _ABSENT else _options(found.stream_options)
     return Ask(
@@ -148,12 +150,33 @@ def _decoded(body: bytes) -> Any:
     except UnicodeDecodeError as error:
         raise Invalid(f"the body is not UTF-8: {error.reason} at byte {error.start}", None, "invalid_json") from None
     except msgspec.ValidationError as error:
-        raise Invalid(f"the body must be a JSON object: {error}", None, "invalid_json") from None
+        raise Invalid(_wrong(str(error)), None, "invalid_json") from None
     except msgspec.DecodeError as error:
-        raise Invalid(f"the body is not JSON: {error}", None, "invalid_json") from None
+        what = f"the body is not JSON: {error}" if body.strip() else "the body is empty; send a JSON object"
+        raise Invalid(what, None, "invalid_json") from None
     except RecursionError:
         raise Invalid("the body is nested too deeply", None, "invalid_json") from None
     return found
+
+
+def _wrong(why: str) -> str:
+    if why.startswith("Expected `object`"):
+        return f"the body must be a JSON object: {why}"
+    return f"the body has a value that can't be read: {why}"
+
+
+def _repeated(body: bytes) -> str | None:
+    """Which of the members that decide stands twice. Only asked once it is known that one does."""
+    seen: list[str] = []
+
+    def kept(pairs: list[tuple[str, Any]]) -> None:
+        seen[:] = [name for name, _ in pairs]  # the outermost object comes last
+
+    try:
+        json.loads(body, object_pairs_hook=kept)
+    except RecursionError:  # it gives up sooner than the decoder did
+        return None
+    return next((name for name in (*_ACTED_ON, *PRIVILEGED) if seen.count(name) > 1), None)
 
 
 def _model(given: Given, needed: bool) -> str:
