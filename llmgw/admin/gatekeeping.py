@@ -15,10 +15,11 @@ from typing import Any
 
 import msgspec
 import trio
-from attrs import frozen
+from attrs import asdict, frozen
 from quart import Response, g, jsonify, request
 
 from llmgw.admin.services import AdminServices, AppSettings
+from llmgw.core.explain import Explanation
 from llmgw.core.identity import Operator, Role
 
 BATCH = 200
@@ -160,6 +161,10 @@ async def listing(name: str, found: Iterable[Any], as_json: Callable[[Any], Any]
         await trio.lowlevel.checkpoint()
     whole = b'{"%b":[%b]}' % (name.encode(), b",".join(encoded))
     return Response(whole, content_type="application/json")
+
+
+def explanation_json(explained: Explanation) -> dict[str, Any]:
+    return {**asdict(explained), "sentence": str(explained)}
 
 
 def number(name: str, default: int, most: int) -> int:

@@ -6,12 +6,23 @@ import trio
 from attrs import asdict
 from quart import Blueprint, g, request
 
+from llmgw.admin import waiting
 from llmgw.admin.applying import act_of, note_applied
-from llmgw.admin.gatekeeping import BATCH, Gatekeeper, Problem, body, flag, listing, number, seconds, text_in
+from llmgw.admin.gatekeeping import (
+    BATCH,
+    Gatekeeper,
+    Problem,
+    body,
+    explanation_json,
+    flag,
+    listing,
+    number,
+    seconds,
+    text_in,
+)
 from llmgw.admin.services import AdminServices
 from llmgw.control import key_entries, tokens
 from llmgw.control.keys import Imported
-from llmgw.core.explain import Explanation
 from llmgw.core.identity import Declined, Role
 from llmgw.store import accounts, audit
 
@@ -28,6 +39,7 @@ def management(services: AdminServices, keeper: Gatekeeper) -> Blueprint:
     _tokens(api, services, keeper)
     _fleet(api, services, keeper)
     _requests(api, services, keeper)
+    waiting.add_routes(api, services, keeper)
     return api
 
 
@@ -194,10 +206,6 @@ def _requests(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> No
         model, limit = request.args.get("model", ""), number("limit", 200, ACCOUNTS_MAX)
         found = await services.store.read(lambda conn: accounts.between(conn, since, services.now(), model, limit))
         return await listing("accounts", found, asdict)
-
-
-def explanation_json(explained: Explanation) -> dict[str, Any]:
-    return {**asdict(explained), "sentence": str(explained)}
 
 
 def done(result: Any) -> Any:

@@ -1,7 +1,7 @@
 """What the admin app is given by the daemon; each may be asked from any request."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from ipaddress import ip_address
 from typing import Any
 
@@ -46,9 +46,13 @@ class AdminServices:
     model_names: Callable[[], frozenset[str]]
     models: Callable[[], list[dict[str, Any]]]
     endpoints: Callable[[], list[dict[str, Any]]]
+    pools: Callable[[str], Iterator[dict[str, Any]] | None]  # of a model, or of all (""); None: there is none
+    queues: Callable[[str], Iterator[list[dict[str, Any]]] | None]  # the same, a pool at a time
+    seats: Callable[[], list[dict[str, Any]]]  # what each band's queues hold of what they may
     requests: Callable[[Mapping[str, Any]], list[dict[str, Any]]]
     request: Callable[[str], dict[str, Any] | None]
     explain_request: Callable[[str], Explanation | None]
+    explain_queue: Callable[[str], Explanation | None]
     status: Callable[[], dict[str, Any]]
     config: Callable[[], dict[str, Any]]
     apply: Callable[[str, Operator, str], Awaitable[Applied]]  # a config's text, who brings it, its file's name

@@ -1,7 +1,7 @@
 """What the admin listener may ask of the process, as plain callables over its parts."""
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import trio
@@ -14,7 +14,8 @@ from llmgw.core.explain import Explanation
 from llmgw.core.identity import Operator
 from llmgw.daemon.parts import Parts
 from llmgw.engines.views import endpoint_json, model_json
-from llmgw.gateway import views
+from llmgw.gateway import admission_views, views
+from llmgw.gateway.queue_explained import explain_queue
 from llmgw.store.sqlite import SqliteStore
 
 
@@ -52,6 +53,14 @@ def services_of(
         now = trio.current_time()
         return [endpoint_json(one, now) for one in live]
 
+    def pools(model: str) -> Iterator[dict[str, Any]] | None:
+        now, lines = trio.current_time(), admission_views.lines_of(parts.admission, model)
+        return None if lines is None else (admission_views.pool_json(parts.admission, one, now) for one in lines)
+
+    def queues(model: str) -> Iterator[list[dict[str, Any]]] | None:
+        now, lines = trio.current_time(), admission_views.lines_of(parts.admission, model)
+        return None if lines is None else (admission_views.queues_json(one, now) for one in lines)
+
     return AdminServices(
         keys=parts.keys,
         tokens=parts.tokens,
@@ -61,9 +70,13 @@ def services_of(
         model_names=lambda: frozenset(live.fleet.names),
         models=models,
         endpoints=endpoints,
+        pools=pools,
+        queues=queues,
+        seats=lambda: admission_views.seats_json(parts.admission),
         requests=requests,
         request=request,
         explain_request=explain,
+        explain_queue=lambda model: explain_queue(parts.admission, model, trio.current_time()),
         status=lambda: status(parts, store),
         config=lambda: describe(parts.config),
         apply=apply,
@@ -87,6 +100,7 @@ def status(parts: Parts, store: SqliteStore) -> dict[str, Any]:
         "endpoints": len(live.fleet.endpoints),
         "usable_endpoints": sum(one.usable(now) for one in live),
         "in_flight": parts.metrics.in_flight,
+        "waiting": parts.admission.waiting,
         "client_connections": len(parts.door.connections),
         "keys": len(parts.keys.ring.by_digest),
         "requests_remembered": len(parts.records),

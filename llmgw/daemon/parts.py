@@ -4,6 +4,7 @@ import os
 import random
 import ssl
 import time
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from llmgw.engines.client import EngineClient
 from llmgw.engines.live import LiveFleet
 from llmgw.engines.views import endpoint_metrics
 from llmgw.gateway.admission import Admission
+from llmgw.gateway.admission_views import pool_metrics
 from llmgw.gateway.aggregate import Aggregate, Aggregates
 from llmgw.gateway.desk import FrontDesk
 from llmgw.gateway.door import Door, request_ids
@@ -68,7 +70,7 @@ class Parts:
     def __attrs_post_init__(self) -> None:
         config = self.config
         self.live = LiveFleet(self._client, config.breaker, config.weights.prefix_entries_max)
-        self.metrics = Metrics(__version__, partial(endpoint_metrics, self.live), self._gauges)
+        self.metrics = Metrics(__version__, partial(endpoint_metrics, self.live), self._gauges, self._waiting)
         self.admission = Admission(self.live, config.admission, self.alarms)
         self.records = Records(config.records.requests_max)
         self.aggregates = Aggregates(config.records.accounts_max)
@@ -137,6 +139,9 @@ class Parts:
 
     def _door_refused(self, refusal: Refusal, request_id: str, peer: str) -> None:
         self.gate.refused(refusal, request_id, peer)
+
+    def _waiting(self) -> Iterator[Mapping[str, Any]]:
+        return pool_metrics(self.admission, trio.current_time())
 
     def _gauges(self) -> dict[str, tuple[str, float]]:
         door = self.door

@@ -74,10 +74,7 @@ def _facts(record: Record) -> list[Fact]:
     facts = [Fact(f"{record.route} for model {record.model or record.asked or '?'} from tenant {record.tenant or '?'}")]
     if record.asked and record.asked != record.model:
         facts.append(Fact(f"the client asked for {record.asked}, which means {record.model}"))
-    if record.wait_s >= 0.001:
-        facts.append(
-            Fact(f"it waited {record.wait_s:.3f} s" + (f" behind {record.waited_behind}" * bool(record.waited_behind)))
-        )
+    facts += _wait(record)
     for number, (endpoint, result, why, seconds) in enumerate(record.tries, 1):
         ended = (
             "answered" if result == "ok" else f"{result.replace('_', ' ') or 'cut off'}" + (f" ({why})" if why else "")
@@ -91,6 +88,19 @@ def _facts(record: Record) -> list[Fact]:
         facts.append(Fact(f"{record.prompt_tokens} tokens in, {record.completion_tokens} out ({counted})"))
     if record.message:
         facts.append(Fact(record.message))
+    return facts
+
+
+def _wait(record: Record) -> list[Fact]:
+    """How long it stood in queues, what was ahead of it, and what ended that."""
+    if not record.waited_behind:
+        return []
+    facts = [
+        Fact(f"it waited {record.wait_s:.3f} s"),
+        Fact(f"ahead of it as it came: {record.waited_behind}"),
+    ]
+    if record.let_through:
+        facts.append(Fact(f"it was let through: {record.let_through}"))
     return facts
 
 
@@ -117,10 +127,16 @@ def _would_change(record: Record, outcome: Outcome) -> list[str]:
             return [f"a longer relay.{outcome.value.removesuffix('_timeout')}", "a fallback on timeout"]
         case Outcome.ENGINE_BUSY:
             return ["more capacity in the pool", "a fallback on 429"]
+        case Outcome.QUEUE_FULL:
+            return ["more capacity in the pool", "a larger admission.queue_seats_max", "a fallback on saturated"]
+        case Outcome.WAITED_TOO_LONG:
+            return ["more capacity in the pool", f"a longer admission.ttl of {record.band}", "a fallback on saturated"]
     return []
 
 
 def _next(record: Record, outcome: Outcome) -> str:
+    if outcome in (Outcome.QUEUE_FULL, Outcome.WAITED_TOO_LONG):
+        return f"llmgw ctl explain queue {record.model}"
     if outcome.end.blame in ("engine", "gateway") and record.model:
         return "llmgw ctl endpoints"
     if outcome in (Outcome.UNAUTHENTICATED, Outcome.FORBIDDEN):

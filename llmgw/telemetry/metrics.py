@@ -14,6 +14,7 @@ from typing import Any
 from attrs import define, field
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
+from llmgw.telemetry import queues
 from llmgw.telemetry.shown import FleetCollector, RoadCollector, text
 
 DURATIONS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
@@ -91,11 +92,13 @@ class RequestMetrics:
 class Metrics:
     """``endpoints`` gives, at a scrape, one mapping an endpoint: its ``endpoint`` and ``model``, and under ``values``
     by name what it is (gauge or counter, help, value; None: not known). ``gauges`` gives single numbers by name.
+    ``waiting`` gives one mapping a pool, as ``telemetry.queues`` takes them.
     """
 
     version: str = ""
     endpoints: Callable[[], Iterable[Mapping[str, Any]]] = field(default=tuple)
     gauges: Callable[[], Mapping[str, tuple[str, float]]] = field(default=dict)
+    waiting: Callable[[], Iterable[Mapping[str, Any]]] = field(default=tuple)
     in_flight: int = 0
     cancellation: Buckets = field(factory=lambda: Buckets(LATENCIES))
     loop_lag: Buckets = field(factory=lambda: Buckets(LATENCIES))
@@ -142,7 +145,8 @@ class Metrics:
 
     def pieces(self) -> Iterator[bytes]:
         """Prometheus text format, in pieces of a millisecond or so: whoever sends it lets the loop run between them."""
-        return text(self.registry, self._pairs)
+        yield from text(self.registry, self._pairs)
+        yield from queues.text(self.waiting())
 
     def render(self) -> bytes:
         return b"".join(self.pieces())

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PAIRS_A_PIECE = 40
-_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 Lines = Callable[[str, "RequestMetrics"], Iterator[str]]
@@ -44,7 +44,7 @@ def _by_pair(pairs: list[tuple[tuple[str, str], "RequestMetrics"]], lines: Lines
 
 
 def _labels(tenant: str, model: str) -> str:
-    return f'tenant="{tenant.translate(_ESCAPES)}",model="{model.translate(_ESCAPES)}"'
+    return f'tenant="{tenant.translate(ESCAPES)}",model="{model.translate(ESCAPES)}"'
 
 
 def _ended(labels: str, counted: "RequestMetrics") -> Iterator[str]:
@@ -136,8 +136,13 @@ class FleetCollector(Collector):
 
     def _endpoints(self) -> Iterator[Metric]:
         families: dict[str, Any] = {}
+        parts = GaugeMetricFamily(
+            "llmgw_endpoint_saturation_part", "what fills it, each 1 when full", labels=["endpoint", "model", "part"]
+        )
         for facts in self._fleet.endpoints():
             labels = [str(facts["endpoint"]), str(facts["model"])]
+            for part, share in facts.get("parts", {}).items():
+                parts.add_metric([*labels, part], share)
             for name, (kind, what, value) in facts["values"].items():
                 if name not in families:
                     made: Any = GaugeMetricFamily if kind == "gauge" else CounterMetricFamily
@@ -145,6 +150,7 @@ class FleetCollector(Collector):
                 if value is not None:
                     families[name].add_metric(labels, float(value))
         yield from families.values()
+        yield parts
 
 
 def _one_histogram(name: str, what: str, buckets: "Buckets") -> HistogramMetricFamily:

@@ -26,6 +26,31 @@ from llmgw.store.sqlite import SqliteStore, opened
 
 RECORD = Record("req-1", 1.0, "chat", "ok", 200, 1.25, "acme", asked="llama", model="llama", endpoint="a")
 EXPLAINED = Explanation("request req-1", "answered", (Fact("it waited", 2.0),), (Considered("a", True),))
+POOL = {
+    "model": "meta/llama",
+    "mode": "on",
+    "saturation": 0.955,
+    "why": "",
+    "waiting": 3,
+    "usable": 1,
+    "bands": [
+        {"band": "platinum", "ceiling": 2.0, "floor": 0.0, "ttl_s": 30.0, "waiting": 0, "at_once": True},
+        {"band": "gold", "ceiling": 0.9, "floor": 0.05, "ttl_s": 60.0, "waiting": 3, "at_once": False},
+    ],
+    "endpoints": [
+        {
+            "id": "a", "usable": True, "why": "", "saturation": 0.955, "decides": "load",
+            "parts": {"load": 0.955, "queue": 0.2, "kv": 0.1}, "in_flight": 30, "granted": 1, "max_in_flight": None,
+            "others": 2, "may_run": 32, "capacity": 32, "capacity_how": "given in the config", "running": 30,
+            "waiting": 0, "kv": 0.08, "sample_age_s": 0.2, "sample_why": "", "busy_for_s": None,
+        }
+    ],
+}  # fmt: skip
+TENANT = {
+    "tenant": "acme", "waiting": 3, "oldest_s": 7.5, "bytes": 300,
+    "served": 4, "wait_mean_s": 2.0, "wait_longest_s": 5.5, "refused": {"too_late": 2},
+}  # fmt: skip
+QUEUE = {**TENANT, "model": "meta/llama", "band": "gold", "tenants": [TENANT]}
 
 
 class Gateway:
@@ -67,9 +92,13 @@ class Gateway:
             model_names=lambda: frozenset({"llama", "qwen"}),
             models=lambda: [{"name": "llama", "aliases": [], "fallback": [{"model": "qwen", "on": ["5xx"]}]}],
             endpoints=lambda: [{"id": "a", "model": "llama", "state": "usable"}],
+            pools=lambda model: iter([POOL]) if model in ("", "meta/llama") else None,
+            queues=lambda model: iter([[QUEUE]]) if model in ("", "meta/llama") else None,
+            seats=lambda: [{"band": "gold", "waiting": 3, "seats_max": 10, "bytes": 300, "bytes_max": 1000}],
             requests=lambda wanted: [as_json(RECORD)] if not wanted["failed"] else [],
             request=lambda id: as_json(RECORD) if id == "req-1" else None,
             explain_request=lambda id: EXPLAINED if id == "req-1" else None,
+            explain_queue=lambda model: EXPLAINED if model == "meta/llama" else None,
             status=lambda: {"version": "0.1.0", "ready": True},
             config=dict,
             apply=apply,

@@ -12,6 +12,8 @@ COMMANDS = {
     "tenants": ("llmgw.cli.ctl.tenants", "Who pays."),
     "models": ("llmgw.cli.ctl.models", "Models and who answers for them."),
     "endpoints": ("llmgw.cli.ctl.endpoints", "Endpoints and what is known of them."),
+    "pools": ("llmgw.cli.ctl.pools", "How full each pool is, and what makes it so."),
+    "queues": ("llmgw.cli.ctl.queues", "Who waits for which pool, and how long."),
     "requests": ("llmgw.cli.ctl.requests", "Recent requests."),
     "explain": ("llmgw.cli.ctl.explain", "Why something happened."),
     "apply": ("llmgw.cli.ctl.apply", "Give the running gateway a config file's models and limits."),

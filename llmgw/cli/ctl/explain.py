@@ -37,6 +37,18 @@ def request(session: Session, id: str, record: bool) -> None:
         )
 
 
+@command.command()
+@click.argument("model", callback=not_empty)
+@click.pass_obj
+def queue(session: Session, model: str) -> None:
+    """Why requests wait for a model, or whether they would: how full its pool is, and with what."""
+    explanation = session.get(f"/explain/queue/{quote(model, safe='')}")
+    if session.output == JSON:
+        print_json(explanation)
+    else:
+        print_explanation(explanation)
+
+
 def print_explanation(said: Mapping[str, Any]) -> None:
     click.echo(printable(f"{said['subject']}: {said['verdict']}"))
     for fact in said.get("because", []):

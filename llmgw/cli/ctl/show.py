@@ -45,6 +45,10 @@ def print_json(value: Any) -> None:
 
 
 def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[Column]) -> None:
+    click.echo(drawn(rows, columns))
+
+
+def drawn(rows: Iterable[Mapping[str, Any]], columns: Sequence[Column]) -> str:
     grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
         grid.add_column(column.title, overflow="fold")
@@ -52,9 +56,9 @@ def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[Column]) -> None:
         # Text, not str: what a client or an engine said is not markup.
         grid.add_row(*(Text(column.text(row)) for column in columns))
     console = _console()
-    with console.capture() as drawn:
+    with console.capture() as captured:
         console.print(grid)
-    click.echo("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
 def listed(answer: Any, name: str) -> list[Mapping[str, Any]]:

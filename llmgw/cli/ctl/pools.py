@@ -1,0 +1,77 @@
+"""``llmgw ctl pools``: how full each pool is, and what makes it so."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from llmgw.cli.ctl.session import Session
+from llmgw.cli.ctl.show import Column, drawn, formed, listed
+from llmgw.cli.ctl.watching import WatchCommand, shown
+
+ENDPOINTS = (
+    Column("ENDPOINT", "id"),
+    Column("FULL", "saturation", "share"),
+    Column("BY", "decides"),
+    Column("LOAD", "parts.load", "share"),
+    Column("QUEUE", "parts.queue", "share"),
+    Column("KV", "parts.kv", "share"),
+    Column("OURS", "in_flight"),
+    Column("GRANTED", "granted"),
+    Column("OTHERS", "others"),
+    Column("CAPACITY", "capacity"),
+    Column("KNOWN", "capacity_how"),
+    Column("AT MOST", "max_in_flight"),
+    Column("RUNNING", "running"),
+    Column("WAITING", "waiting"),
+    Column("SEEN", "sample_age_s", "age"),
+    Column("WHY", "why_shown"),
+)
+
+
+@click.command("pools", cls=WatchCommand)
+@click.argument("model", required=False)
+@click.pass_obj
+def command(session: Session, model: str | None, watch: float | None, count: int | None) -> None:
+    """How full each pool is, which bands wait, and what makes its endpoints full.
+
+    A band goes at once while its pool is less full than its ceiling. LOAD, QUEUE and KV are shares of what
+    makes an endpoint full; the largest, named under BY, is how full it is.
+    """
+    shown(session, watch, count, lambda: session.get("/pools", model=model), _drawn)
+
+
+def _drawn(answer: Any) -> str:
+    pools = listed(answer, "pools")
+    bands = list(dict.fromkeys(band["band"] for pool in pools for band in pool.get("bands", [])))
+    columns = (
+        Column("MODEL", "model"),
+        Column("MODE", "mode"),
+        Column("FULL", "saturation", "share"),
+        Column("WAIT", "waiting"),
+        *(Column(band.upper(), f"band.{band}") for band in bands),
+        Column("WHY", "why"),
+    )
+    texts = [drawn([_row(pool) for pool in pools], columns)]
+    for pool in pools:
+        if endpoints := pool.get("endpoints"):
+            head = f"{pool['model']}:\n" if len(pools) > 1 else ""
+            texts.append(head + drawn([_endpoint(one) for one in endpoints], ENDPOINTS))
+    return "\n\n".join(texts)
+
+
+def _row(pool: Mapping[str, Any]) -> dict[str, Any]:
+    return {**pool, "band": {band["band"]: _band(band) for band in pool.get("bands", [])}}
+
+
+def _band(band: Mapping[str, Any]) -> str:
+    """ "90%, 3 wait": its ceiling, and what a newcomer meets."""
+    floor = f" floor {formed(band['floor'], 'share')}" if band.get("floor") else ""
+    waiting = band.get("waiting") or 0
+    now = f"{waiting} wait" if waiting else "at once" if band.get("at_once") else "would wait"
+    return f"{formed(band.get('ceiling'), 'share')}{floor}, {now}"
+
+
+def _endpoint(one: Mapping[str, Any]) -> dict[str, Any]:
+    busy = f"it asked for a pause of another {one['busy_for_s']:.1f} s" if one.get("busy_for_s") else ""
+    return {**one, "why_shown": one.get("why") or busy or one.get("sample_why") or ""}
