@@ -25,7 +25,7 @@ from llmgw.config import Config
 from llmgw.control.keys import Keys
 from llmgw.control.tokens import Tokens
 from llmgw.daemon.operating import app_settings, services_of
-from llmgw.daemon.parts import Parts, account, server_context
+from llmgw.daemon.parts import Parts, account, server_context, with_shadows
 from llmgw.daemon.reloading import Reloading
 from llmgw.engines.client import retire_idle
 from llmgw.engines.live import LiveEndpoint
@@ -195,7 +195,8 @@ class Daemon:
     async def _flush_accounts(self, store: SqliteStore, everything: bool = False) -> None:
         aggregates = self.parts.aggregates
         closed = aggregates.take_all() if everything else aggregates.take_closed(time.time())
-        groups = [account(group) for group in closed]
+        shadows = self.parts.shadow.take() if closed else {}
+        groups = with_shadows([account(group) for group in closed], shadows)
         if groups:
             try:
                 await store.write(lambda db: save(db, groups))

@@ -15,6 +15,7 @@ from llmgw import __version__
 from llmgw.config import Config
 from llmgw.control.keys import Keys
 from llmgw.control.tokens import Tokens
+from llmgw.core.bands import Mode
 from llmgw.core.fleet import Endpoint
 from llmgw.core.identity import Band, KeyRecord
 from llmgw.core.outcome import Refusal
@@ -31,6 +32,7 @@ from llmgw.gateway.gate import Gate
 from llmgw.gateway.record import Records
 from llmgw.gateway.request import Road
 from llmgw.gateway.settle import Settle
+from llmgw.gateway.shadow import Shadow, Tally
 from llmgw.gateway.views import as_json
 from llmgw.store.accounts import Account
 from llmgw.store.usage import UsageWriter
@@ -62,6 +64,7 @@ class Parts:
     live: LiveFleet = field(init=False)
     metrics: Metrics = field(init=False)
     admission: Admission = field(init=False)
+    shadow: Shadow = field(init=False)
     records: Records = field(init=False)
     aggregates: Aggregates = field(init=False)
     gate: Gate = field(init=False)
@@ -72,6 +75,7 @@ class Parts:
         self.live = LiveFleet(self._client, config.breaker, config.weights.prefix_entries_max)
         self.metrics = Metrics(__version__, partial(endpoint_metrics, self.live), self._gauges, self._waiting)
         self.admission = Admission(self.live, config.admission, self.alarms)
+        self.shadow = Shadow(self.live, config.admission)
         self.records = Records(config.records.requests_max)
         self.aggregates = Aggregates(config.records.accounts_max)
         desk = FrontDesk(lambda: self.live.fleet, self.ready, int(self.started_at))
@@ -98,6 +102,7 @@ class Parts:
             log=self.log,
             anonymous=ANONYMOUS if config.listen.no_auth else None,
         )
+        self._shadow_as(config)
         self.door = Door(
             Road(self.gate).serve,
             self.alarms,
@@ -128,7 +133,12 @@ class Parts:
         budget.share, budget.least = config.relay.retry_budget, config.relay.retry_budget_min
         added = self.live.apply(config.fleet, trio.current_time())
         self.admission.apply(config.admission)
+        self._shadow_as(config)
         return added
+
+    def _shadow_as(self, config: Config) -> None:
+        self.shadow.apply(config.admission)
+        self.gate.shadow = self.shadow if config.admission.mode == Mode.SHADOW else None
 
     def _client(self, endpoint: Endpoint) -> EngineClient:
         return EngineClient(endpoint, self._connect, self.config.engines)
@@ -169,6 +179,21 @@ def server_context(cert: str, key: str) -> ssl.SSLContext | None:
     context.set_alpn_protocols(["http/1.1"])
     context.load_cert_chain(cert, key or None)
     return context
+
+
+def with_shadows(accounts: list[Account], shadows: Mapping[tuple[str, str, str], Tally]) -> list[Account]:
+    """Each pool's, band's and tenant's shadow beside its latest account, or in one of its own."""
+    if not accounts or not shadows:
+        return accounts
+    latest = max(one.start for one in accounts)
+    known = {(one.model, one.band, one.tenant): one for one in accounts if one.start == latest}
+    for key, tally in shadows.items():
+        one = known.get(key)
+        if one is None:
+            one = Account(latest, *key, {"requests": 0}, [])
+            accounts.append(one)
+        one.counts["shadow"] = tally.as_json()
+    return accounts
 
 
 def account(group: Aggregate) -> Account:

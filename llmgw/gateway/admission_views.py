@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from math import isinf
 from typing import Any
 
+from llmgw.core.bands import Mode
 from llmgw.core.identity import Band
 from llmgw.engines.live import Pool
 from llmgw.engines.views import pool_saturation_shown, room_json
@@ -34,11 +35,13 @@ def no_room(pool: Pool, now: float) -> str:
 
 
 def pool_json(admission: Admission, here: PoolLine, now: float) -> dict[str, Any]:
-    """Of one pool; a band's ``at_once``: whether a newcomer would go without waiting."""
+    """Of one pool; a band's ``at_once``: whether a newcomer would go without waiting, whoever else waits: those above
+    it would have gone already if there were room for them."""
     pool = admission.live.pool(here.model)
     if pool is None:  # a reload took it while the answer was made
         return {"model": here.model, "why": "removed from the configuration", "bands": [], "endpoints": []}
-    saturation = pool_saturation_shown(pool, now)
+    saturation, s = pool_saturation_shown(pool, now), pool.saturation(now)
+    off = admission.limits.mode != Mode.ON
     return {
         "model": here.model,
         "mode": str(admission.limits.mode),
@@ -53,7 +56,7 @@ def pool_json(admission: Admission, here: PoolLine, now: float) -> dict[str, Any
                 "floor": one.rule.floor,
                 "ttl_s": one.rule.ttl_s,
                 "waiting": one.waiting,
-                "at_once": admission.at_once(here.model, band, now),
+                "at_once": off or s is None or s < one.rule.ceiling,
             }
             for band, one in here.line.bands.items()
         ],

@@ -26,6 +26,7 @@ from llmgw.gateway.prompt import block_hashes, session_hash
 from llmgw.gateway.record import Story, Try
 from llmgw.gateway.routes import Route
 from llmgw.gateway.settle import Settle
+from llmgw.gateway.shadow import Shadow
 from llmgw.gateway.timers import TIMED_OUT
 from llmgw.telemetry.log import clean
 from llmgw.telemetry.metrics import Metrics
@@ -55,6 +56,8 @@ class Counted:
         self._passage.on_first_token = partial(breaker.good, ticket) if breaker.half_open else None
         live.in_flight += 1
         live.served += 1
+        if self._passage.beside is not None:
+            self._passage.beside.sent(live, self._entry.began)
         return ticket
 
     def __exit__(self, *_: object) -> None:
@@ -62,6 +65,8 @@ class Counted:
         self._live.in_flight -= 1
         entry.ended = self._passage.ended_at or entry.began
         entry.dial_s = self._passage.dial_s
+        if self._passage.beside is not None:
+            self._passage.beside.left(self._live, entry.ended)
         if entry.outcome is None:  # cancelled, or the client could not be written to
             self._live.breaker.unknown(self._ticket)
 
@@ -82,6 +87,7 @@ class Gate:
     draw: Callable[[], float]
     log: Any
     anonymous: KeyRecord | None = None  # --no-auth
+    shadow: Shadow | None = None  # in shadow mode
     running: dict[str, Story] = field(factory=dict)
 
     def begin(self, exchange: Exchange, route: Route) -> Story:
@@ -108,9 +114,18 @@ class Gate:
             self.metrics.deadlines["write_stall"] += 1
         if exchange.gone_at is not None and story.tries:
             self.metrics.cancellation.observe(now - exchange.gone_at)
+        if story.passage is not None and story.passage.beside is not None:
+            self._end_shadow(story, story.passage, now)
         del self.running[story.id]
         self.metrics.left()
         self.settle.close(story, now)
+
+    def _end_shadow(self, story: Story, passage: Passage, now: float) -> None:
+        first = passage.first_token_at
+        sent = story.tries[-1].began if story.tries else now
+        first_s = first - sent if first is not None and story.stream else None
+        assert passage.beside is not None
+        passage.beside.finished(first_s, story.outcome is Outcome.CLIENT_GONE, now)
 
     def passage(self, exchange: Exchange, route: Route, ask: openai.Ask, story: Story) -> Passage:
         streaming = ask.stream and route.reading is not None

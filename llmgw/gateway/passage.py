@@ -9,6 +9,7 @@ from llmgw.gateway.exchange import Exchange
 from llmgw.gateway.limits import RelayLimits
 from llmgw.gateway.refusing import answer_refusal
 from llmgw.gateway.routes import Route
+from llmgw.gateway.shadow import Beside
 from llmgw.telemetry.metrics import TokenGaps
 from llmgw.wire.answers import Usage
 from llmgw.wire.errors import stream_error
@@ -36,6 +37,7 @@ class Passage:
     on_first_token: Callable[[], None] | None = None  # somebody waits for it; of the attempt under way
     dial_s: float = 0.0
     ended_at: float = 0.0  # the attempt before
+    beside: Beside | None = None  # what admission would have done, in shadow mode
     bytes_out: int = 0
     sequence: int = 0  # of the last event of a responses stream
 

@@ -85,9 +85,8 @@ def _facts(here: PoolLine, pool: Pool, asked: str, now: float) -> Iterator[Fact]
         yield _band(here, band, now)
     for band, waits in here.waits.waits.items():
         if waits.count:
-            yield Fact(
-                f"{waits.count} of {band.value} waited and were let through, {waits.sum / waits.count:.2f} s each"
-            )
+            mean = waits.sum / waits.count
+            yield Fact(f"let through after a wait: {waits.count} of {band.value}, {mean:.2f} s on average")
     refusals = here.waits.refusals()
     if refusals:
         said = ", ".join(f"{n} of {band.value} {reason}" for (band, reason), n in sorted(refusals.items()))
@@ -120,8 +119,9 @@ def _band(here: PoolLine, band: Band, now: float) -> Fact:
     named = ", ".join(f"{tenant} {of.waiting}" for tenant, of in most)
     more = f" and {len(tenants) - len(most)} more tenants" if len(tenants) > len(most) else ""
     floor = f", floor share {one.rule.floor:.0%}" if one.rule.floor else ""
+    wait = "waits" if one.waiting == 1 else "wait"
     return Fact(
-        f"{one.waiting} of {band.value} wait ({named}{more}), the oldest for {oldest:.1f} s"
+        f"{one.waiting} of {band.value} {wait} ({named}{more}), the oldest for {oldest:.1f} s"
         f" of at most {one.rule.ttl_s:g} s; ceiling {one.rule.ceiling:g}{floor}"
     )
 

@@ -124,6 +124,10 @@ class Road:
         """May it proceed? At once where there is room and nobody waits, else when its turn comes."""
         admission, model = self.gate.admission, asked.model.name
         story.admitted_at = began = trio.current_time() if story.tries or story.wait_s else story.read_at
+        if self.gate.shadow is not None:
+            if passage.beside is not None:
+                passage.beside.finished(None, True, began)  # in the pool it leaves
+            passage.beside = self.gate.shadow.arrived(model, key, len(ask.body), began)
         if admission.at_once(model, key.band, began, asked.adapter):
             return None
         asking = Asking(

@@ -30,6 +30,16 @@ def save(db: Database, accounts: Sequence[Account]) -> None:
     )
 
 
+def shadows_between(conn: sqlite3.Connection, since: float, until: float) -> list[tuple[str, str, str, Any]]:
+    """Model, band, tenant and what is said of the shadow, of every span that begins in [since, until)."""
+    rows = conn.execute(
+        "select model, band, tenant, json_extract(counts, '$.shadow') from accounts"
+        " where start >= ? and start < ? and json_extract(counts, '$.shadow') is not null",
+        (since, until),
+    )
+    return [(model, band, tenant, json.loads(shadow)) for model, band, tenant, shadow in rows]
+
+
 def between(conn: sqlite3.Connection, since: float, until: float, model: str = "", limit: int = 1000) -> list[Account]:
     """Spans that begin in [since, until), of one model or all; latest first."""
     rows = conn.execute(

@@ -30,7 +30,7 @@ def endpoint() -> LiveEndpoint:
 
 
 def passage() -> Any:
-    return SimpleNamespace(on_first_token=None, dial_s=0.0, ended_at=0.0)
+    return SimpleNamespace(on_first_token=None, dial_s=0.0, ended_at=0.0, beside=None)
 
 
 def attempt(live: LiveEndpoint, outcome: Outcome | None) -> None:
