@@ -1,7 +1,7 @@
 """What the admin app is given by the daemon; each may be asked from any request."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Any
 
@@ -12,6 +12,7 @@ from llmgw.control.tokens import Tokens
 from llmgw.core.explain import Explanation
 from llmgw.core.identity import Operator
 from llmgw.core.secret import Secret
+from llmgw.gateway.shadow_report import Row as ShadowRow
 from llmgw.store.sqlite import SqliteStore
 
 LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
@@ -49,6 +50,9 @@ class AdminServices:
     pools: Callable[[str], Iterator[dict[str, Any]] | None]  # of a model, or of all (""); None: there is none
     queues: Callable[[str], Iterator[list[dict[str, Any]]] | None]  # the same, a pool at a time
     seats: Callable[[], list[dict[str, Any]]]  # what each band's queues hold of what they may
+    shadow: Callable[
+        [], tuple[str, Sequence[ShadowRow]]
+    ]  # admission's mode, and what was reckoned and is not stored yet
     requests: Callable[[Mapping[str, Any]], list[dict[str, Any]]]
     request: Callable[[str], dict[str, Any] | None]
     explain_request: Callable[[str], Explanation | None]

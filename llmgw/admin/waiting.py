@@ -7,10 +7,16 @@ import msgspec
 import trio
 from quart import Blueprint, Response, request
 
-from llmgw.admin.gatekeeping import Gatekeeper, Problem, explanation_json
+from llmgw.admin.gatekeeping import Gatekeeper, Problem, explanation_json, number
 from llmgw.admin.services import AdminServices
 from llmgw.control.nearest import meant
 from llmgw.core.identity import Role
+from llmgw.gateway.aggregate import WINDOW_S
+from llmgw.gateway.shadow_report import report
+from llmgw.store.accounts import shadows_between
+
+DAY_S = 86400
+SINCE_MOST_S = 30 * DAY_S
 
 
 def add_routes(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
@@ -35,6 +41,18 @@ def add_routes(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> N
         if found is None:
             raise unknown(model)
         return await _pool_by_pool({"bands": services.seats()}, "queues", found)
+
+    @api.get("/admission/report")
+    @keeper.needs(Role.VIEWER)
+    async def admission_report() -> Any:
+        since_s, model = number("since_s", DAY_S, SINCE_MOST_S), request.args.get("model", "")
+        if model and services.pools(model) is None:
+            raise unknown(model)
+        until = services.now()
+        stored = await services.store.read(lambda conn: shadows_between(conn, until - since_s - WINDOW_S, until))
+        mode, running = services.shadow()
+        rows = [row for row in (*stored, *running) if not model or row[0] == model]
+        return {"mode": mode, "since_s": since_s, "pools": await trio.to_thread.run_sync(report, rows)}
 
     @api.get("/explain/queue/<path:model>")
     @keeper.needs(Role.VIEWER)

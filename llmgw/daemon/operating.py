@@ -73,6 +73,7 @@ def services_of(
         pools=pools,
         queues=queues,
         seats=lambda: admission_views.seats_json(parts.admission),
+        shadow=lambda: (parts.config.admission.mode, parts.shadow.rows()),
         requests=requests,
         request=request,
         explain_request=explain,

@@ -66,7 +66,7 @@ def room_json(live: LiveEndpoint, now: float) -> dict[str, Any]:
         "why": why or "",
         "saturation": round(saturation_shown(live, now), 3),
         "parts": {name: round(value, 3) for name, value in parts_of(live).items()},
-        "decides": decides(live, now),
+        "decides": decides(live, now) if why is None else "",
         "in_flight": live.in_flight,
         "granted": live.granted,
         "max_in_flight": live.endpoint.max_in_flight,

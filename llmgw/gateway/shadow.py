@@ -108,6 +108,10 @@ class Shadow:
         taken, self.tallies = self.tallies, {}
         return taken
 
+    def rows(self) -> list[tuple[str, str, str, dict[str, Any]]]:
+        """What was summed and not taken yet: model, band, tenant, and the tally as JSON."""
+        return [(*key, tally.as_json()) for key, tally in self.tallies.items()]
+
     def apply(self, limits: AdmissionLimits) -> None:
         self.limits = limits
         for model, pool in list(self._pools.items()):

@@ -47,6 +47,7 @@ class Desk:
             endpoints=lambda: [{"id": "a"}],
             pools=lambda model: iter([{"model": "llama"}]) if model in ("", "llama") else None,
             queues=lambda model: iter([[{"model": "llama", "band": "gold"}]]) if model in ("", "llama") else None,
+            shadow=lambda: ("shadow", []),
             seats=lambda: [{"band": "gold", "waiting": 3}],
             requests=self.requests,
             request=lambda id: {"id": id} if id == "req-1" else None,

@@ -110,7 +110,7 @@ class Load:
     async def _until_idle(self) -> None:
         with trio.fail_after(20):
             for engine in self.engines:
-                while await trio.to_thread.run_sync(busy, engine):
+                while await trio.to_thread.run_sync(busy, engine):  # noqa: ASYNC110 - a process sets no event for us
                     await trio.sleep(0.1)
 
 
@@ -148,7 +148,7 @@ def engines(home: House) -> list[Engine]:
 
 def admission_of(gateway: Gateway, mode: str) -> None:
     text = gateway.config.read_text()
-    for known in ("off", "on"):
+    for known in ("off", "on", "shadow"):
         text = text.replace(f'[admission]\nmode = "{known}"\n', "")
     gateway.config.write_text(text + f'[admission]\nmode = "{mode}"\n')
     gateway.ctl("apply", str(gateway.config))
@@ -182,6 +182,27 @@ async def test_interactive_requests_stay_fast_beside_a_batch_load_that_never_end
     assert ratios["on"]["total"] <= 1.5
     assert ratios["off"]["first"] > 10
     assert median(sides["on"].bronze_a_second / sides["off"].bronze_a_second for sides in rows) >= 0.85
+
+
+@pytest.mark.slow
+async def test_shadow_names_the_culprit_and_holds_nobody(home: House, engines: list[Engine]) -> None:
+    urls = {f"e{number}": engine.url for number, engine in enumerate(engines)}
+    gateway = home.gateway(config_of(urls, more='[admission]\nmode = "shadow"\n'))
+    load = Load(gateway, engines, gateway.make_key("people", band="platinum"), gateway.make_key("batch", band="bronze"))
+    side = await load.measured(batch=True)
+    report = await trio.to_thread.run_sync(gateway.ctl, "admission", "report", "--since", "1h")
+    ended = [line for line in gateway.log() if line["event"] == "request"]
+
+    assert min(side.queued) > 0, "the batch load was no load: the engines' queues ran empty"
+    assert report["mode"] == "shadow"
+    (pool,) = report["pools"]
+    bands = {band["band"]: band for band in pool["bands"]}
+    assert (pool["culprits"][0]["band"], pool["culprits"][0]["tenant"]) == ("bronze", "batch")
+    assert bands["platinum"]["requests"] >= ENOUGH
+    assert bands["platinum"]["first_token_behind_p99_s"] > 2, "it really was slow"
+    assert bands["platinum"]["wait_p99_s"] < 0.5, "and would not have waited"
+    assert bands["bronze"]["wait_p50_s"] > 1
+    assert {line["wait_s"] for line in ended} == {0.0}
 
 
 def table(rows: list[dict[str, Side]]) -> str:

@@ -14,6 +14,7 @@ COMMANDS = {
     "endpoints": ("llmgw.cli.ctl.endpoints", "Endpoints and what is known of them."),
     "pools": ("llmgw.cli.ctl.pools", "How full each pool is, and what makes it so."),
     "queues": ("llmgw.cli.ctl.queues", "Who waits for which pool, and how long."),
+    "admission": ("llmgw.cli.ctl.admission", "What admission would do, in shadow mode."),
     "requests": ("llmgw.cli.ctl.requests", "Recent requests."),
     "explain": ("llmgw.cli.ctl.explain", "Why something happened."),
     "apply": ("llmgw.cli.ctl.apply", "Give the running gateway a config file's models and limits."),

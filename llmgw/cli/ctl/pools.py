@@ -16,14 +16,10 @@ ENDPOINTS = (
     Column("LOAD", "parts.load", "share"),
     Column("QUEUE", "parts.queue", "share"),
     Column("KV", "parts.kv", "share"),
-    Column("OURS", "in_flight"),
-    Column("GRANTED", "granted"),
+    Column("OURS", "ours_shown"),
     Column("OTHERS", "others"),
-    Column("CAPACITY", "capacity"),
-    Column("KNOWN", "capacity_how"),
-    Column("AT MOST", "max_in_flight"),
-    Column("RUNNING", "running"),
-    Column("WAITING", "waiting"),
+    Column("CAPACITY", "capacity_shown"),
+    Column("ENGINE", "engine_shown"),
     Column("SEEN", "sample_age_s", "age"),
     Column("WHY", "why_shown"),
 )
@@ -36,7 +32,8 @@ def command(session: Session, model: str | None, watch: float | None, count: int
     """How full each pool is, which bands wait, and what makes its endpoints full.
 
     A band goes at once while its pool is less full than its ceiling. LOAD, QUEUE and KV are shares of what
-    makes an endpoint full; the largest, named under BY, is how full it is.
+    makes an endpoint full; the largest, named under BY, is how full it is. OURS: in flight there, +granted
+    and on the way, /its max_in_flight. ENGINE: what it said of itself when it was SEEN.
     """
     shown(session, watch, count, lambda: session.get("/pools", model=model), _drawn)
 
@@ -74,4 +71,14 @@ def _band(band: Mapping[str, Any]) -> str:
 
 def _endpoint(one: Mapping[str, Any]) -> dict[str, Any]:
     busy = f"it asked for a pause of another {one['busy_for_s']:.1f} s" if one.get("busy_for_s") else ""
-    return {**one, "why_shown": one.get("why") or busy or one.get("sample_why") or ""}
+    granted = f"+{one['granted']}" if one.get("granted") else ""
+    most = f"/{one['max_in_flight']}" if one.get("max_in_flight") is not None else ""
+    how = str(one.get("capacity_how") or "").partition(" ")[0].rstrip(":")
+    said = {what: one.get(name) for what, name in (("run", "running"), ("wait", "waiting"))}
+    return {
+        **one,
+        "why_shown": one.get("why") or busy or one.get("sample_why") or "",
+        "ours_shown": f"{one.get('in_flight')}{granted}{most}",
+        "capacity_shown": f"{one['capacity']} {how}" if one.get("capacity") is not None else "",
+        "engine_shown": ", ".join(f"{count} {what}" for what, count in said.items() if count is not None),
+    }

@@ -71,7 +71,7 @@ def listed(answer: Any, name: str) -> list[Mapping[str, Any]]:
 
 def formed(value: Any, form: str = "") -> str:
     """One value as text; what can't be printed is left out."""
-    if value is None or value in ("", []):
+    if value is None or value in ("", [], {}):
         return "-"
     match form:
         case "time":

@@ -37,7 +37,7 @@ class WatchCommand(CtlCommand):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         said = [
             f"--watch={EVERY_S}" if word == "--watch" and not _is_number(following) else word
-            for word, following in zip(args, [*args[1:], ""], strict=True)
+            for word, following in zip(args, [*args[1:], ""], strict=False)
         ]
         return super().parse_args(ctx, said)
 
