@@ -53,7 +53,7 @@ async def _nowhere(host: str, port: int, tls: object | None = None) -> Stream:
     raise trio.BrokenResourceError("a modelled engine has no socket")
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Station:
     """A modelled engine and what the gateway believes of it."""
 
@@ -64,7 +64,7 @@ class Station:
     process: float | None = None
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Gateway:
     """One pool. ``done`` has every request that is over."""
 

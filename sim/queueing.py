@@ -17,7 +17,7 @@ from attrs import define, field
 from llmgw.core.identity import Band
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Agenda:
     """What happens, in order; what is due at the same time happens in the order it was put down."""
 
@@ -82,7 +82,7 @@ class Work:
         return self.ended_at - self.arrived
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Engine:
     """``started`` names the process; work of one that ended never comes back."""
 
