@@ -20,6 +20,7 @@ from llmgw.control.tokens import Tokens
 from llmgw.core.explain import Considered, Explanation, Fact
 from llmgw.core.identity import Operator
 from llmgw.gateway.record import Record
+from llmgw.gateway.shadow import Tally
 from llmgw.gateway.views import as_json
 from llmgw.store.place import Place
 from llmgw.store.sqlite import SqliteStore, opened
@@ -51,6 +52,19 @@ TENANT = {
     "served": 4, "wait_mean_s": 2.0, "wait_longest_s": 5.5, "refused": {"too_late": 2},
 }  # fmt: skip
 QUEUE = {**TENANT, "model": "meta/llama", "band": "gold", "tenants": [TENANT]}
+
+
+def shadows() -> dict[tuple[str, str], Tally]:
+    """Platinum that stood behind a tenant's bronze, and the bronze."""
+    people, batch = Tally(requests=3), Tally(requests=50)
+    for _ in range(3):
+        people.waits.observe(0.0)
+        people.behind.observe(12.0)
+    people.alone.observe(0.2)
+    people.blamed["bronze/night"] = 36  # type: ignore[assignment]
+    batch.waits.observe(40.0)
+    batch.would["504"] = 7
+    return {("platinum", "people"): people, ("bronze", "night"): batch}
 
 
 class Gateway:
@@ -95,6 +109,7 @@ class Gateway:
             pools=lambda model: iter([POOL]) if model in ("", "meta/llama") else None,
             queues=lambda model: iter([[QUEUE]]) if model in ("", "meta/llama") else None,
             seats=lambda: [{"band": "gold", "waiting": 3, "seats_max": 10, "bytes": 300, "bytes_max": 1000}],
+            shadow=lambda: ("shadow", [("meta/llama", *who, tally.as_json()) for who, tally in shadows().items()]),
             requests=lambda wanted: [as_json(RECORD)] if not wanted["failed"] else [],
             request=lambda id: as_json(RECORD) if id == "req-1" else None,
             explain_request=lambda id: EXPLAINED if id == "req-1" else None,
@@ -183,6 +198,21 @@ def test_what_is_known_is_shown(gateway):
     assert "it waited (2.0 s ago)" in explained.stdout
     assert "total_s" in explained.stdout
     assert ctl(gateway, "explain", "request", "req-2").exit_code == 4
+
+
+def test_the_report_of_the_shadow_names_the_culprit(gateway):
+    said = ctl(gateway, "admission", "report", "--since", "1h")
+    assert said.exit_code == 0, said.stderr
+    assert (
+        "platinum waited behind bronze of tenant night: its first token took 15 s (p99) then, and 0.2 s" in said.stdout
+    )
+    assert "others waited 36 s behind bronze of tenant night" in said.stdout
+    (pool,) = json.loads(ctl(gateway, "admission", "report", "-o", "json").stdout)["pools"]
+    assert [band["band"] for band in pool["bands"]] == ["platinum", "bronze"]
+    assert pool["bands"][1]["would_504"] == 7
+
+    assert ctl(gateway, "admission", "report", "--since", "soon").exit_code == 2
+    assert ctl(gateway, "admission", "report", "nope").exit_code == 4
 
 
 def test_a_config_is_applied_or_refused(gateway, tmp_path):
