@@ -1,6 +1,7 @@
 """Asking again and again: redrawn in place on a terminal, one JSON object a line for programs."""
 
 import json
+import os
 import shutil
 import sys
 import time
@@ -64,7 +65,7 @@ def shown(
 def _watch(
     session: Session, every: float, count: int | None, ask: Callable[[], Any], draw: Callable[[Any], str]
 ) -> None:
-    in_place = session.output != JSON and sys.stdout.isatty()
+    in_place = session.output != JSON and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     if in_place:
         click.echo(_CLEAR, nl=False, color=True)
     times = 0
