@@ -2,18 +2,20 @@
 
 import re
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from attrs import frozen
 
 from llmgw.config.addresses import clash, is_loopback
+from llmgw.config.models import Written
 from llmgw.config.problems import Problems
 from llmgw.config.read import Read, default_of, settings_of, source_of
 from llmgw.config.units import shown
 from llmgw.config.values import written
 from llmgw.control.nearest import meant
+from llmgw.core.bands import BandRule
 from llmgw.core.identity import Band
 from llmgw.core.settings import Unit
 from llmgw.store.errors import StoreUnavailable
@@ -109,25 +111,47 @@ def _check_probe(checking: Checking) -> None:
 
 
 def _check_bands(checking: Checking) -> None:
-    for key in ("admission.ceilings", "admission.floors", "admission.ttl"):
-        for name in checking.value(key):
+    for key in ("ceilings", "floors", "ttl"):
+        for name in checking.value(f"admission.{key}"):
             if name not in BANDS:
-                checking.refuse(f"{key}.{name}", "there is no such band", meant(name, BANDS))
-    rules = checking.built["admission"].rules()
+                checking.refuse(f"admission.{key}.{name}", "there is no such band", meant(name, BANDS))
+    for key, what, way_out in wrong_rules(checking.built["admission"].rules()):
+        checking.refuse(f"admission.{key}", what, way_out)
+    _check_queue_bytes(checking)
+
+
+def check_models(models: Sequence[Written], built: Mapping[str, Any], problems: Problems) -> None:
+    """What models say of their bands, with what all have where they say nothing."""
+    for written_model in models:
+        own, where = written_model.model.bands, written_model.where
+        for key, table in (("ceilings", own.ceilings), ("floors", own.floors), ("ttl", own.ttl)):
+            for name in table:
+                if name not in BANDS:
+                    problems.add(f"{where}.{key}.{name}", "there is no such band", meant(name, BANDS))
+        if own.ceilings or own.floors or own.ttl:
+            for key, what, way_out in wrong_rules(built["admission"].rules(own)):
+                problems.add(f"{where}.{key}", what, way_out)
+
+
+def wrong_rules(rules: Sequence[BandRule]) -> Iterator[tuple[str, str, str]]:
+    """Key, what is wrong with it, and what to do."""
     for upper, lower in pairwise(rules):
         if lower.ceiling > upper.ceiling:
             what = f"{lower.band.value} {lower.ceiling:g} is above {upper.band.value} {upper.ceiling:g}"
-            checking.refuse("admission.ceilings", what, "let no ceiling be above that of a higher band")
+            yield "ceilings", what, "let no ceiling be above that of a higher band"
     for rule in rules:
         if rule.ceiling == 0 or rule.ttl_s == 0:
-            key = "admission.ceilings" if rule.ceiling == 0 else "admission.ttl"
-            checking.refuse(f"{key}.{rule.band.value}", "it is 0, which would let nobody through", "write more")
+            key = "ceilings" if rule.ceiling == 0 else "ttl"
+            yield f"{key}.{rule.band.value}", "it is 0, which would let nobody through", "write more"
     if sum(rule.floor for rule in rules) >= 1:
-        checking.refuse("admission.floors", "together they are all there is", "let their sum stay below 1")
-    held = checking.value("admission.queue_bytes_max") * len(rules)
+        yield "floors", "together they are all there is", "let their sum stay below 1"
+
+
+def _check_queue_bytes(checking: Checking) -> None:
+    held = checking.value("admission.queue_bytes_max") * len(BANDS)
     if held > checking.value("server.bodies_total_max") / 2:
         key = checking.later("admission.queue_bytes_max", "server.bodies_total_max")
-        what = f"{len(rules)} bands of {checking.text('admission.queue_bytes_max')} are more than half of "
+        what = f"{len(BANDS)} bands of {checking.text('admission.queue_bytes_max')} are more than half of "
         what += checking.text("server.bodies_total_max")
         checking.refuse(key, what, "lower admission.queue_bytes_max or raise server.bodies_total_max")
 

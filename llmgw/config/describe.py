@@ -55,6 +55,9 @@ def _model(model: Model) -> dict[str, Any]:
         "name": model.name,
         "aliases": list(model.aliases),
         "context_max": model.context_max,
+        "ceilings": dict(model.bands.ceilings),
+        "floors": dict(model.bands.floors),
+        "ttl": {band: text_of_seconds(ttl) for band, ttl in model.bands.ttl.items()},
         "fallback": [_fallback(fallback) for fallback in model.fallback],
         "endpoints": [_endpoint(endpoint) for endpoint in model.endpoints],
     }

@@ -14,6 +14,7 @@ from llmgw.config.settings import EndpointSettings, ModelSettings
 from llmgw.config.units import shown
 from llmgw.config.urls import host_port, url_of
 from llmgw.control.nearest import meant
+from llmgw.core.bands import PoolBands
 from llmgw.core.fleet import Endpoint, Engine, Fallback, FallbackOn, Model
 
 _NAME = re.compile(r"[A-Za-z0-9._:/-]{1,128}", re.ASCII)
@@ -55,6 +56,7 @@ def _model(table: Mapping[str, Any], where: str, environ: Mapping[str, str], pro
         tuple(fallback for _, fallback in fallbacks),
         tuple(endpoint for _, endpoint in endpoints),
         values.get("context_max"),
+        PoolBands(values.get("ceilings", {}), values.get("floors", {}), values.get("ttl", {})),
     )
     return Written(where, model, tuple(place for place, _ in endpoints), tuple(place for place, _ in fallbacks))
 

@@ -1,5 +1,7 @@
 """The settings that belong to no room below: where the two listeners stand, and how models are written."""
 
+from collections.abc import Mapping
+
 from attrs import frozen
 
 from llmgw.core.fleet import Engine
@@ -44,6 +46,15 @@ class ModelSettings:
     name: str = setting("", Unit.TEXT, "what clients ask for")
     aliases: tuple[str, ...] = setting((), Unit.LIST, "other names for it")
     context_max: int | None = setting(None, Unit.COUNT, "tokens, shown to clients as max_model_len", at_least=1)
+    ceilings: Mapping[str, float] = setting(
+        None, Unit.TABLE, "of this model's pool, in place of admission.ceilings", of=Unit.RATIO, factory=dict
+    )
+    floors: Mapping[str, float] = setting(
+        None, Unit.TABLE, "of this model's pool, in place of admission.floors", of=Unit.RATIO, factory=dict
+    )
+    ttl: Mapping[str, float] = setting(
+        None, Unit.TABLE, "of this model's pool, in place of admission.ttl", of=Unit.SECONDS, factory=dict
+    )
 
 
 @frozen

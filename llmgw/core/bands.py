@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from math import inf
 
-from attrs import frozen
+from attrs import field, frozen
 
 from llmgw.core.identity import Band
 from llmgw.core.settings import Unit, setting
@@ -46,17 +46,23 @@ class AdmissionLimits:
     )
     tenants_max: int = setting(1000, Unit.COUNT, "tenants counted by name in a pool's queue", at_least=1)
 
-    def rules(self) -> "tuple[BandRule, ...]":
-        """One a band, the highest first; what a table leaves out has its default."""
+    def rules(self, own: "PoolBands | None" = None) -> "tuple[BandRule, ...]":
+        """One a band, the highest first. A pool's own word comes before this, and what neither says has its default."""
+        own = own or PoolBands()
+        ceilings, ttl = {**CEILINGS, **self.ceilings, **own.ceilings}, {**TTL_S, **self.ttl, **own.ttl}
+        floors = {**self.floors, **own.floors}
         return tuple(
-            BandRule(
-                band,
-                self.ceilings.get(band.value, CEILINGS[band.value]),
-                self.floors.get(band.value, 0.0),
-                self.ttl.get(band.value, TTL_S[band.value]),
-            )
-            for band in Band
+            BandRule(band, ceilings[band.value], floors.get(band.value, 0.0), ttl[band.value]) for band in Band
         )
+
+
+@frozen
+class PoolBands:
+    """What one model says of its bands, in place of ``[admission]``."""
+
+    ceilings: Mapping[str, float] = field(factory=dict)
+    floors: Mapping[str, float] = field(factory=dict)
+    ttl: Mapping[str, float] = field(factory=dict)
 
 
 @frozen

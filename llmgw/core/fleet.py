@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from attrs import field, frozen
 
+from llmgw.core.bands import PoolBands
 from llmgw.core.secret import Secret
 
 
@@ -69,6 +70,7 @@ class Model:
     fallback: tuple[Fallback, ...] = ()
     endpoints: tuple[Endpoint, ...] = ()
     context_max: int | None = None  # tokens, shown to clients as max_model_len
+    bands: PoolBands = field(factory=PoolBands)  # how its pool admits, where it is not as all do
 
 
 @frozen
@@ -135,6 +137,8 @@ def _changes_of(was: Model, model: Model) -> list[str]:
     said = []
     if (was.aliases, was.fallback) != (model.aliases, model.fallback):
         said.append(f"model {model.name}: aliases or fallback changed")
+    if was.bands != model.bands:
+        said.append(f"model {model.name}: ceilings, floors or ttl changed")
     if was.context_max != model.context_max:
         said.append(f"model {model.name}: context_max: {was.context_max or 'none'} -> {model.context_max or 'none'}")
     ids, old = [e.id for e in model.endpoints], [e.id for e in was.endpoints]

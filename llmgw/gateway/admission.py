@@ -12,7 +12,7 @@ import trio
 from attrs import define, field
 
 from llmgw.core.admission import Full, Line, Queues, new_line
-from llmgw.core.bands import AdmissionLimits, Mode
+from llmgw.core.bands import AdmissionLimits, BandRule, Mode
 from llmgw.core.identity import Band
 from llmgw.core.outcome import Outcome, Refusal
 from llmgw.core.saturation import Parts
@@ -132,7 +132,7 @@ class Admission:
             seats.seats_max, seats.bytes_max = limits.queue_seats_max, limits.queue_bytes_max
         self.live.limits_changed(limits.queue_limit, limits.kv_limit)
         for model, here in list(self._pools.items()):
-            here.line.rules_changed(limits.rules())
+            here.line.rules_changed(self._rules(model))
             here.waits.tenants_max = limits.tenants_max
             if self.live.pool(model) is None:
                 self._close(here, "the model was removed while the request waited")
@@ -167,11 +167,15 @@ class Admission:
         """A line for every pool there is, waited for or not."""
         return [self._pool(pool.model.name) for pool in self.live.pools()]
 
+    def _rules(self, model: str) -> tuple[BandRule, ...]:
+        pool = self.live.pool(model)
+        return self.limits.rules(pool.model.bands if pool is not None else None)
+
     def _pool(self, model: str) -> PoolLine:
         here = self._pools.get(model)
         if here is None:
             limits = self.limits
-            line = self.queues.lines[model] = new_line(limits.rules())
+            line = self.queues.lines[model] = new_line(self._rules(model))
             alarm = self.alarms.new(lambda: self.left(model))
             here = self._pools[model] = PoolLine(model, line, Waits(limits.tenants_max), alarm)
         return here

@@ -115,9 +115,11 @@ class Shadow:
     def apply(self, limits: AdmissionLimits) -> None:
         self.limits = limits
         for model, pool in list(self._pools.items()):
-            pool.line.rules_changed(limits.rules())
-            if self.live.pool(model) is None:
+            real = self.live.pool(model)
+            if real is None:
                 del self._pools[model]
+            else:
+                pool.line.rules_changed(limits.rules(real.model.bands))
 
     def _note(self, pool: VirtualPool) -> None:
         """What became of those whose virtual fate is known now."""
@@ -133,11 +135,11 @@ class Shadow:
                 tally.waits.observe(one.granted_at - one.arrived)
 
     def _pool(self, model: str) -> VirtualPool:
-        pool = self._pools.get(model)
+        pool, real = self._pools.get(model), self.live.pool(model)
         if pool is None:
             limits = self.limits
-            pool = self._pools[model] = virtual_pool(limits.rules(), limits.queue_seats_max, limits.queue_bytes_max)
-        real = self.live.pool(model)
+            rules = limits.rules(real.model.bands if real is not None else None)
+            pool = self._pools[model] = virtual_pool(rules, limits.queue_seats_max, limits.queue_bytes_max)
         pool.slots = sum((e.capacity or inf) for e in real.endpoints if not e.leaving) or 1.0 if real else 1.0
         return pool
 

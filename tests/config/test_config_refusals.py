@@ -49,6 +49,14 @@ ROWS = {
         "[admission]\nceilings = {bronze = 0.97}",
         ["admission.ceilings:", "bronze 0.97 is above silver 0.95"],
     ),
+    "a model's own ceiling above a higher band's": (
+        '[[models]]\nname = "m"\nceilings = {bronze = 0.99}',
+        ["models[0].ceilings:", "bronze 0.99 is above silver 0.95"],
+    ),
+    "a model's band that is none": (
+        '[[models]]\nname = "m"\nfloors = {brozne = 0.1}',
+        ["models[0].floors.brozne:", "did you mean 'bronze'?"],
+    ),
     "a ceiling of nothing": ("[admission]\nceilings = {bronze = 0}", ["admission.ceilings.bronze:", "it is 0"]),
     "floors that are everything": (
         "[admission]\nfloors = {gold = 0.5, bronze = 0.5}",

@@ -3,11 +3,12 @@
 import pytest
 import trio
 import trio.testing
+from attrs import evolve
 from trio.testing import MockClock
 
-from llmgw.core.bands import AdmissionLimits
+from llmgw.core.bands import AdmissionLimits, PoolBands
 from llmgw.core.fleet import Engine as Kind
-from llmgw.core.fleet import Fallback, FallbackOn
+from llmgw.core.fleet import Fallback, FallbackOn, fleet_of
 from llmgw.core.identity import Band, KeyRecord, KeyRing, digest, shown
 from llmgw.core.saturation import Sample
 from llmgw.gateway.limits import RelayLimits
@@ -429,3 +430,39 @@ async def test_a_stream_gives_its_place_back_when_it_ends_or_breaks(autojump_clo
         await two.until(delta("a"))
 
         assert w.gate.admission.waiting == 0
+
+
+async def test_a_reload_changes_the_rules_under_those_who_wait(autojump_clock: MockClock) -> None:
+    """The model's own word comes before that of all, and a pool that goes away tells who waits."""
+    slow = Slow()
+    async with world(slots(slow, 10), ring=RING) as w:
+        for n in range(10):
+            await ask(w, str(n), Band.BRONZE)
+        assert (w.endpoint().in_flight, w.gate.admission.waiting) == (9, 1)
+        model = w.live.fleet.models["m"]
+        own = evolve(model, bands=PoolBands(ceilings={"bronze": 0.95}))
+        w.live.apply(fleet_of((own,)), trio.current_time())
+        w.gate.admission.apply(AdmissionLimits())
+        await trio.testing.wait_all_tasks_blocked()
+        assert (w.endpoint().in_flight, w.gate.admission.waiting) == (10, 0)
+        waits = await ask(w, "waits", Band.GOLD)
+        w.live.apply(fleet_of(()), trio.current_time())
+        w.gate.admission.apply(AdmissionLimits())
+        answer = await waits.answer()
+
+        assert (answer.status, w.record.outcome) == (503, "no_endpoint")
+        assert w.record.message == "the model was removed while the request waited"
+        await until_idle(slow)
+
+
+async def test_switched_off_while_some_wait_all_go(autojump_clock: MockClock) -> None:
+    slow = Slow()
+    async with world(slots(slow), ring=RING) as w:
+        for n in range(5):
+            await ask(w, str(n), Band.BRONZE)
+        assert w.gate.admission.waiting == 4
+        w.gate.admission.apply(AdmissionLimits(mode="off"))
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert (w.endpoint().in_flight, w.gate.admission.waiting) == (5, 0)
+        await until_idle(slow)
