@@ -90,7 +90,7 @@ def test_a_profile_shows_where_time_goes_and_no_key(site: Site):
 
 def test_no_secret_is_anywhere_an_operator_looks(site: Site):
     site.ask(content="a very private question", max_tokens=3).raise_for_status()
-    listed = ("config", "endpoints", "models", "status", "requests", "keys", "audit", "tokens")
+    listed = ("config", "endpoints", "models", "pools", "queues", "status", "requests", "keys", "audit", "tokens")
     shown = [site.gateway.admin("GET", f"/admin/v1/{what}").raise_for_status().text for what in listed]
     shown += [site.gateway.admin("GET", path).text for path in ("/metrics", "/debug/tasks")]
     shown += site.gateway.process.lines
