@@ -23,14 +23,18 @@ import time
 import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
+
+from decisions import measured
 
 HERE = Path(__file__).parent
 WORK = HERE / ".work"
 ENGINE = 9100
 KEY = "sk-bench-0123456789abcdef"
 MODEL = "m"
+UNADMITTED = "llmgw without admission"
 # name -> load mode, connections, microseconds between two events of a stream, milliseconds over which they open.
 # A stream of 64 tokens takes 1.28 s at 50 tokens/s: opened over that time, streams go on starting evenly.
 CASES = {
@@ -59,6 +63,8 @@ def main() -> None:
         gateways = _gateways(Path(made), asked.only.split(",") if asked.only else None)
         results = measure(tool, gateways, asked.rounds, asked.seconds)
     report(results, asked.rounds, asked.seconds)
+    for name, cost_us in measured().items():
+        print(f"admission: {name}: {cost_us:.1f} us a decision")
 
 
 def measure(tool: Path, gateways: dict[str, Any], rounds: int, seconds: int) -> dict[str, dict[str, list[Any]]]:
@@ -67,6 +73,8 @@ def measure(tool: Path, gateways: dict[str, Any], rounds: int, seconds: int) -> 
     for number in range(rounds):
         for case, (mode, connections, gap_us, ramp_ms) in CASES.items():
             for name, (port, argv, env) in gateways.items():
+                if name == UNADMITTED and mode != "plain":
+                    continue
                 print(f"round {number + 1}/{rounds}: {case}: {name}", file=sys.stderr, flush=True)
                 engine = [str(tool), "engine", str(ENGINE), "64", str(gap_us)]
                 with _running(engine, 1, ENGINE), _running(argv, 0, port, env) as gateway:
@@ -83,7 +91,7 @@ def report(results: dict[str, dict[str, list[Any]]], rounds: int, seconds: int) 
     print("| work on one core | gateway | answers/s | events/s | first event p50 / p99 | relay p50 / p99 | MiB |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     for case, by_name in results.items():
-        for name, found in by_name.items():
+        for name, found in filter(itemgetter(1), by_name.items()):
             row = [_median(found, "answers_per_s"), _median(found, "events_per_s")]
             first, relay = _latency(found, "first_event_us"), _latency(found, "relay_us")
             cells = [case, name, f"{row[0]:,.0f}", f"{row[1]:,.0f}", first, relay, f"{_median(found, 'rss_mib'):.0f}"]
@@ -101,7 +109,7 @@ def report(results: dict[str, dict[str, list[Any]]], rounds: int, seconds: int) 
 def compare(case: str, mine: list[Any], other: str, theirs: list[Any]) -> None:
     """Medians over the rounds of what was measured side by side."""
     rate = "answers_per_s" if CASES[case][0] == "plain" else "events_per_s"
-    pairs = list(zip(mine, theirs, strict=True))
+    pairs = list(zip(mine, theirs, strict=False))
     ratios = [one[rate] / another[rate] for one, another in pairs if another[rate]]
     if ratios:
         print(f"{case}: llmgw / {other} = {statistics.median(ratios):.2f} ({rate.replace('_per_s', '/s')})")
@@ -131,7 +139,7 @@ def _latency(found: list[Any], key: str) -> str:
 
 def _gateways(place: Path, only: list[str] | None) -> dict[str, Any]:
     """name -> port, command, environment."""
-    made: dict[str, Any] = {"llmgw": _llmgw(place)}
+    made: dict[str, Any] = {"llmgw": _llmgw(place, "on"), UNADMITTED: _llmgw(place, "off")}
     nginx = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
     if nginx:
         made["nginx"] = _nginx(nginx, place)
@@ -146,14 +154,14 @@ def _gateways(place: Path, only: list[str] | None) -> dict[str, Any]:
     return {name: how for name, how in made.items() if only is None or name in only}
 
 
-def _llmgw(place: Path) -> tuple[int, list[str], dict[str, str]]:
+def _llmgw(place: Path, admission: str) -> tuple[int, list[str], dict[str, str]]:
     """Keys, metrics and log on; the key is brought along, as people do who move here."""
-    config, data = place / "llmgw.toml", place / "data"
+    config, data = place / f"llmgw-{admission}.toml", place / f"data-{admission}"
     config.write_text(
         '[server]\nlisten = "127.0.0.1:7490"\nbalancer_pause = 0\nshutdown_grace = 1\n'
-        '[admin]\nlisten = "127.0.0.1:7493"\n'
+        f'[admin]\nlisten = "127.0.0.1:7493"\n[admission]\nmode = "{admission}"\n'
         f'[[models]]\nname = "{MODEL}"\n[[models.endpoints]]\nid = "bench"\nurl = "http://127.0.0.1:{ENGINE}"\n'
-        'engine = "openai"\n',
+        'engine = "openai"\ncapacity = 2000\n',
         encoding="utf-8",
     )
     keys = place / "keys.jsonl"
