@@ -100,13 +100,17 @@ def table(found: list[Compared]) -> str:
     return "\n".join(lines)
 
 
-def ceilings_table(seeds: int) -> str:
-    """By bronze's ceiling: the median of the seeds, for single arrivals and for bursts of ten."""
-    lines = ["| bronze's ceiling | first token, p99 | in bursts of ten | bronze of off |", "| --- " * 4 + "|"]
+def ceilings_table(seeds: int, decode_s: float) -> str:
+    """By bronze's ceiling, the median of the seeds: for single arrivals and for bursts of ten."""
+    lines = [
+        f"| bronze's ceiling, jobs of {decode_s:g} s | first token, p99 | in bursts of ten | bronze of off |",
+        "| --- " * 4 + "|",
+    ]
+    asks = (evolve(Trial().asks[0], decode_s=decode_s), Trial().asks[1])
     for ceiling in (1.0, 0.95, 0.9, 0.85, 0.8):
-        limits = with_ceiling(ceiling)
-        single = [compared(Trial(limits=limits), seed) for seed in range(seeds)]
-        bursts = [compared(Trial(limits=limits, burst=10), seed) for seed in range(seeds)]
+        trial = Trial(limits=with_ceiling(ceiling), asks=asks, warm_s=30.0 + 5 * decode_s)
+        single = [compared(trial, seed) for seed in range(seeds)]
+        bursts = [compared(evolve(trial, burst=10), seed) for seed in range(seeds)]
         ttft, in_bursts = (median(one.ttft(one.on) for one in found) for found in (single, bursts))
         bronze = median(one.bronze for one in single)
         lines.append(f"| {ceiling:g} | {ttft:.2f}x | {in_bursts:.2f}x | {bronze:.0%} |")
@@ -115,5 +119,5 @@ def ceilings_table(seeds: int) -> str:
 
 if __name__ == "__main__":
     print(table([compared(Trial(), seed) for seed in range(10)]))
-    print()
-    print(ceilings_table(3))
+    for seconds in (2.0, 20.0):
+        print(f"\n{ceilings_table(3, seconds)}")
