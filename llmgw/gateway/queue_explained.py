@@ -14,7 +14,7 @@ from llmgw.gateway.admission_views import AT_MOST, NOBODY, lines_of, no_room
 TENANTS_NAMED = 3
 REMEDIES = {
     "load": "requests that end, another endpoint, or a larger capacity where an engine can run more than that",
-    "queue": "fewer requests in the engine's own queue: others' that come past the gateway, or what it sent too early",
+    "queue": "fewer requests in the engine's own queue: others', or ours while its capacity is believed too large",
     "kv": "KV cache that comes free: shorter requests, or more GPU memory for the engine",
     "max_in_flight": "a larger max_in_flight",
     "silent": "an endpoint whose metrics answer again",
