@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 STARTS_WITHIN_S = 20.0
 ENDS_WITHIN_S = 20.0
+UNADMITTED = '[admission]\nmode = "off"\n'  # more at once than an engine is believed to run
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 

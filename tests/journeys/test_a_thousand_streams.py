@@ -12,7 +12,7 @@ import pytest
 import trio
 from attrs import frozen
 
-from tests.journeys.running import Engine, Gateway, House, config_of, values
+from tests.journeys.running import UNADMITTED, Engine, Gateway, House, config_of, values
 from tests.journeys.talking import Clients, chat, complete, hang_up, raise_descriptor_limit, read, request
 
 MANY = 1000
@@ -20,6 +20,7 @@ TOKENS = 16
 POOLED_FOR_S = 6.0
 CUT_WITHIN_S = 1.5
 SEED = 20_26
+HELD_UP = "[probe]\nfailures = 1000\n[relay]\ndial = 30\n"
 
 
 @pytest.fixture
@@ -28,9 +29,16 @@ def engines(home: House) -> list[Engine]:
     return home.engines(3, slots=200, decode_rate=40, step=0.05)
 
 
+@pytest.fixture(params=["off", "on"])
+def admission(request: pytest.FixtureRequest) -> str:
+    """Off: all are in the engines. On: most wait in the gateway, which believes that 32 run in each."""
+    return str(request.param)
+
+
 @pytest.fixture
-def gateway(home: House, engines: list[Engine]) -> Gateway:
-    return home.gateway(config_of({f"e{n}": engine.url for n, engine in enumerate(engines)}))
+def gateway(home: House, engines: list[Engine], admission: str) -> Gateway:
+    urls = {f"e{n}": engine.url for n, engine in enumerate(engines)}
+    return home.gateway(config_of(urls, more=f'[admission]\nmode = "{admission}"\n'))
 
 
 async def in_flight(gateway: Gateway) -> int:
@@ -141,6 +149,9 @@ def usual_footprint(gateway: Gateway) -> Footprint:
 COUNTS_WORK = (
     "llmgw_requests_in_flight",
     "llmgw_endpoint_in_flight",
+    "llmgw_endpoint_granted",
+    "llmgw_queue_depth",
+    "llmgw_queue_bytes",
     "llmgw_endpoint_running",
     "llmgw_endpoint_waiting",
     "llmgw_endpoint_kv_usage",
@@ -172,7 +183,7 @@ async def nothing_stays(gateway: Gateway, engines: list[Engine], before: Footpri
 
 
 async def test_a_thousand_clients_that_leave_at_any_moment_leave_nothing_behind(
-    gateway: Gateway, engines: list[Engine]
+    gateway: Gateway, engines: list[Engine], admission: str
 ):
     clients = Clients(gateway, gateway.make_key())
     assert complete(await clients.ask(chat(stream=True, max_tokens=3)), 3)
@@ -193,7 +204,10 @@ async def test_a_thousand_clients_that_leave_at_any_moment_leave_nothing_behind(
     assert min(seen.values()) > MANY / 20, seen  # each kind of leaving took place
     gone = sum(values(gateway.metrics(), "llmgw_requests_total", outcome="client_gone"))
     assert gone > MANY * 0.6
-    assert sum(engine.state()["aborted"] for engine in engines) > MANY * 0.5
+    aborted = sum(engine.state()["aborted"] for engine in engines)
+    left_the_queue = sum(values(gateway.metrics(), "llmgw_queue_refusals_total", reason="gone"))
+    assert aborted + left_the_queue > MANY * 0.5
+    assert (aborted if admission == "off" else left_the_queue) > MANY * 0.2
     await trio.sleep(POOLED_FOR_S)
     pooled = footprint(gateway).pooled
     assert pooled <= 2 * len(engines)  # the probes' own
@@ -215,7 +229,7 @@ def nobody_answers() -> Iterator[str]:
 async def test_clients_that_leave_while_their_engine_is_dialled_leave_nothing_behind(home: House):
     with nobody_answers() as url:
         # The health checks' dials hang as well, and must not take the endpoint out before we have been there.
-        gateway = home.gateway(config_of({"far": url}, more="[probe]\nfailures = 1000\n[relay]\ndial = 30\n"))
+        gateway = home.gateway(config_of({"far": url}, more=f"{HELD_UP}{UNADMITTED}"))
         clients, before = Clients(gateway, gateway.make_key()), usual_footprint(gateway)
         with trio.fail_after(20):
             streams = [await clients.connect() for _ in range(100)]

@@ -4,7 +4,7 @@ import signal
 
 import trio
 
-from tests.journeys.running import Engine, Gateway, House, config_of, values
+from tests.journeys.running import UNADMITTED, Engine, Gateway, House, config_of, values
 from tests.journeys.talking import DONE, Clients, chat, complete
 from tests.sim.engine_talk import Answer
 
@@ -15,7 +15,7 @@ SLOTS = 45  # of 66 that come to each: the others wait without a token
 
 async def test_streams_without_a_token_go_elsewhere_and_the_rest_get_an_error_event(home: House):
     engines = home.engines(3, slots=SLOTS, decode_rate=15)
-    gateway = home.gateway(config_of({f"e{n}": engine.url for n, engine in enumerate(engines)}))
+    gateway = home.gateway(config_of({f"e{n}": engine.url for n, engine in enumerate(engines)}, more=UNADMITTED))
     clients = Clients(gateway, gateway.make_key())
     answers: list[Answer | None] = []
 
@@ -67,7 +67,7 @@ def judged(gateway: Gateway, answers: list[Answer | None]) -> tuple[int, int]:
 
 async def test_an_engine_that_dies_before_anybody_has_a_token_costs_nobody_an_answer(home: House):
     engines = home.engines(3, slots=100, decode_rate=100)
-    gateway = home.gateway(config_of({f"e{n}": engine.url for n, engine in enumerate(engines)}))
+    gateway = home.gateway(config_of({f"e{n}": engine.url for n, engine in enumerate(engines)}, more=UNADMITTED))
     clients = Clients(gateway, gateway.make_key())
     answers: list[Answer | None] = []
 
@@ -90,7 +90,7 @@ async def test_an_engine_that_dies_before_anybody_has_a_token_costs_nobody_an_an
 
 async def test_a_plain_answer_that_its_engine_did_not_live_to_give_comes_from_another(home: House):
     engines = home.engines(2, slots=40, decode_rate=15)
-    gateway = home.gateway(config_of({f"e{n}": engine.url for n, engine in enumerate(engines)}))
+    gateway = home.gateway(config_of({f"e{n}": engine.url for n, engine in enumerate(engines)}, more=UNADMITTED))
     clients = Clients(gateway, gateway.make_key())
     answers: list[Answer | None] = []
 

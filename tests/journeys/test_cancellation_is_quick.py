@@ -9,7 +9,7 @@ import pytest
 import trio
 from attrs import define, field
 
-from tests.journeys.running import House, config_of, values
+from tests.journeys.running import UNADMITTED, House, config_of, values
 from tests.journeys.talking import Clients, chat, hang_up, raise_descriptor_limit, request
 
 MANY = 1000
@@ -93,7 +93,7 @@ async def test_the_engine_is_closed_within_a_second_of_the_clients_leaving(
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1", backlog=1024)
         nursery.start_soon(trio.serve_listeners, watching.serve, [listener])
         url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}"
-        gateway = await trio.to_thread.run_sync(home.gateway, config_of({"watching": url}))
+        gateway = await trio.to_thread.run_sync(home.gateway, config_of({"watching": url}, more=UNADMITTED))
         clients = Clients(gateway, await trio.to_thread.run_sync(gateway.make_key))
         with trio.fail_after(60):
             async with trio.open_nursery() as leaving:
