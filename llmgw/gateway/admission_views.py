@@ -36,7 +36,7 @@ def no_room(pool: Pool, now: float) -> str:
 
 def pool_json(admission: Admission, here: PoolLine, now: float) -> dict[str, Any]:
     """Of one pool; a band's ``at_once``: whether a newcomer would go without waiting, whoever else waits: those above
-    it would have gone already if there were room for them."""
+    it would have gone already if there were room for them. Without a usable endpoint nobody goes or waits."""
     pool = admission.live.pool(here.model)
     if pool is None:  # a reload took it while the answer was made
         return {"model": here.model, "why": "removed from the configuration", "bands": [], "endpoints": []}
@@ -56,7 +56,7 @@ def pool_json(admission: Admission, here: PoolLine, now: float) -> dict[str, Any
                 "floor": one.rule.floor,
                 "ttl_s": one.rule.ttl_s,
                 "waiting": one.waiting,
-                "at_once": off or s is None or s < one.rule.ceiling,
+                "at_once": s is not None and (off or s < one.rule.ceiling),
             }
             for band, one in here.line.bands.items()
         ],

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from llmgw.cli.ctl import pools
 from llmgw.cli.ctl.watching import frame
 from tests.cli import test_ctl_meets_admin as meets
 from tests.cli.test_ctl_meets_admin import POOL, QUEUE, ctl
@@ -30,6 +31,13 @@ def test_pools_show_ceilings_and_what_makes_each_endpoint_full(gateway):
     assert "90% floor 5%, 3 wait" in shown[1]
     assert shown[3].split() == "ENDPOINT FULL BY LOAD QUEUE KV OURS OTHERS CAPACITY ENGINE SEEN WHY".split()
     assert shown[4].split() == "a 96% load 96% 20% 10% 30+1 2 32 given 30 run, 0 wait 0.2 s ago -".split()
+
+
+def test_where_no_endpoint_is_usable_bands_are_refused():
+    bands = [{"band": "gold", "ceiling": 1.0, "waiting": 0, "at_once": False}]
+    shown = pools._drawn({"pools": [{"model": "m", "saturation": None, "waiting": 0, "bands": bands, "why": "none"}]})
+
+    assert shown.splitlines()[1].split() == "m - - 0 100%, refused none".split()
 
 
 def test_queues_show_each_tenant_and_how_full_the_bands_are(gateway):

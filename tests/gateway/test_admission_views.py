@@ -124,6 +124,7 @@ async def test_a_pool_without_a_usable_endpoint_has_no_saturation_and_says_so(au
         pool, said = pool_of(w), explained(w)
 
         assert (pool["saturation"], pool["why"], pool["usable"]) == (None, "no endpoint is usable", 0)
+        assert not any(band["at_once"] for band in pool["bands"]), "nobody waits, and nobody goes"
         assert (pool["endpoints"][0]["why"], pool["endpoints"][0]["decides"]) == ("unhealthy: connect: refused", "")
         assert said.verdict == "nobody waits: no endpoint is usable, so requests are refused"
         assert said.candidates[0].reasons == ("unhealthy: connect: refused",)

@@ -58,14 +58,20 @@ def _drawn(answer: Any) -> str:
 
 
 def _row(pool: Mapping[str, Any]) -> dict[str, Any]:
-    return {**pool, "band": {band["band"]: _band(band) for band in pool.get("bands", [])}}
+    nowhere = pool.get("saturation") is None
+    return {**pool, "band": {band["band"]: _band(band, nowhere) for band in pool.get("bands", [])}}
 
 
-def _band(band: Mapping[str, Any]) -> str:
+def _band(band: Mapping[str, Any], nowhere: bool) -> str:
     """ "90%, 3 wait": its ceiling, and what a newcomer meets."""
     floor = f" floor {formed(band['floor'], 'share')}" if band.get("floor") else ""
     waiting = band.get("waiting") or 0
-    now = f"{waiting} wait" if waiting else "at once" if band.get("at_once") else "would wait"
+    if waiting:
+        now = f"{waiting} wait"
+    elif band.get("at_once"):
+        now = "at once"
+    else:
+        now = "refused" if nowhere else "would wait"
     return f"{formed(band.get('ceiling'), 'share')}{floor}, {now}"
 
 
