@@ -66,9 +66,11 @@ def _locked(fd: int) -> bool:
 
 
 def held(path: Path) -> bool:
-    """Whether a process holds the lock now."""
+    """Whether a process holds the lock now. Raises PermissionError: who may not look can't tell."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError:
+        raise
     except OSError:
         return False
     try:

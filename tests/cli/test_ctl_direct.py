@@ -1,9 +1,12 @@
 """ctl on the store itself, while no gateway runs."""
 
 import json
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -266,3 +269,37 @@ def test_while_a_daemon_holds_the_data_its_admin_api_is_asked(home):
         daemon.kill()
     assert asked.exit_code == 6
     assert "http://127.0.0.1:9 is not reachable" in asked.stderr
+
+
+NOBODY = 65534
+
+
+@contextmanager
+def somebody_else(folder: Path) -> Iterator[None]:
+    """We are one who may not look into this folder."""
+    root = os.geteuid() == 0
+    folder.chmod(0)
+    try:
+        if root:
+            os.seteuid(NOBODY)
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+        folder.chmod(0o700)
+
+
+@pytest.mark.parametrize("words", [["status"], ["keys", "list"], ["-o", "json", "status"]])
+def test_a_user_who_may_not_look_is_told_so_and_how_to_ask_all_the_same(home, words):
+    (home / "data").mkdir()
+    held = lock.take(home / "data" / "llmgw.lock")
+    try:
+        ctl(home, *words)  # whatever is imported late is there now
+        with somebody_else(home / "data"):
+            asked = ctl(home, *words)
+    finally:
+        held.release()
+
+    assert asked.exit_code == 1
+    assert f"{home / 'data' / 'llmgw.lock'}: permission denied" in asked.stderr
+    assert "run as the gateway's user or as root, or use --url with a token" in asked.stderr

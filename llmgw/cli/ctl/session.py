@@ -75,14 +75,17 @@ class Session:
     def _token_here(self, url: str) -> str:
         """The first token, if the URL is where the gateway on this machine says it listens."""
         where = self._place(config_sections(self.config).get("store", {}))
-        ours = lock.held(where.lock) and lock.holder(where.lock).get("admin") == url.rstrip("/")
+        try:
+            ours = lock.held(where.lock) and lock.holder(where.lock).get("admin") == url.rstrip("/")
+        except PermissionError:  # another user's: its token is none that we may use
+            return ""
         return _first_token(where) if ours else ""
 
     def _here(self, token: str) -> Api:
         """The gateway on this machine; while none runs, its store."""
         said = config_sections(self.config)
         where = self._place(said.get("store", {}))
-        if lock.held(where.lock):
+        if _runs(where):
             url = str(lock.holder(where.lock).get("admin") or ADMIN_URL)
             return self._http(url, token or _first_token(where), self.ca)
         meant = bool(self.data_dir or self.config)
@@ -198,6 +201,15 @@ def model_names(config: Mapping[str, Any]) -> set[str]:
         names |= {model.get("name", ""), *model.get("aliases", [])}
         names |= {adapter for endpoint in model.get("endpoints", []) for adapter in endpoint.get("adapters", [])}
     return names
+
+
+def _runs(where: Place) -> bool:
+    """Whether a gateway does on this data directory."""
+    try:
+        return lock.held(where.lock)
+    except PermissionError as error:
+        hint = "run as the gateway's user or as root, or use --url with a token"
+        raise Failure(f"{error.filename}: permission denied", Exit.FAILED, hint) from error
 
 
 def _first_token(where: Place) -> str:
