@@ -32,6 +32,7 @@ class Outcome(Enum):
     NOT_FOUND = "not_found"
     MODEL_NOT_FOUND = "model_not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
+    HEAD_TOO_SLOW = "head_too_slow"
     BODY_TOO_SLOW = "body_too_slow"
     BODY_TOO_LARGE = "body_too_large"
     UNSUPPORTED_ENCODING = "unsupported_encoding"
@@ -60,6 +61,7 @@ class Outcome(Enum):
     BODIES_FULL = "bodies_full"
     SHUTTING_DOWN = "shutting_down"
     NOT_SUPPORTED = "not_supported"
+    LOOP = "loop"  # an endpoint leads back to this gateway
     INTERNAL = "internal"
 
     label: str  # of metrics, logs and records: the value, plainly
@@ -85,6 +87,7 @@ _ENDS: dict[Outcome, End] = {
     Outcome.NOT_FOUND: End(404, _REQUEST, "unknown_url", "client"),
     Outcome.MODEL_NOT_FOUND: End(404, _REQUEST, "model_not_found", "client"),
     Outcome.METHOD_NOT_ALLOWED: End(405, _REQUEST, "unknown_url", "client"),
+    Outcome.HEAD_TOO_SLOW: End(408, _REQUEST, "request_timeout", "client"),
     Outcome.BODY_TOO_SLOW: End(408, _REQUEST, "request_timeout", "client"),
     Outcome.BODY_TOO_LARGE: End(413, _REQUEST, "request_too_large", "client"),
     Outcome.UNSUPPORTED_ENCODING: End(415, _REQUEST, "unsupported_content_encoding", "client"),
@@ -111,6 +114,7 @@ _ENDS: dict[Outcome, End] = {
     Outcome.BODIES_FULL: End(503, _SERVER, "service_unavailable", "gateway"),
     Outcome.SHUTTING_DOWN: End(503, _SERVER, "service_unavailable", "gateway"),
     Outcome.NOT_SUPPORTED: End(501, _SERVER, "not_supported", "gateway", retry=False),
+    Outcome.LOOP: End(508, _SERVER, "request_loop", "gateway", retry=False),
     Outcome.INTERNAL: End(500, _SERVER, "internal_error", "gateway"),
 }
 for _outcome in Outcome:

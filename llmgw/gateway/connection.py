@@ -22,7 +22,7 @@ from llmgw.wire.errors import Family, error_body
 
 _BY_STATUS = {
     405: Outcome.METHOD_NOT_ALLOWED,
-    408: Outcome.BODY_TOO_SLOW,
+    408: Outcome.HEAD_TOO_SLOW,
     413: Outcome.BODY_TOO_LARGE,
     415: Outcome.UNSUPPORTED_ENCODING,
     501: Outcome.NOT_SUPPORTED,

@@ -17,7 +17,7 @@ from llmgw.gateway.passage import Passage
 from llmgw.gateway.timers import TIMED_OUT, Timers
 from llmgw.tasks.streams import Interrupted
 from llmgw.wire import sse
-from llmgw.wire.answers import Kind, Reading, usage_in_tail, usage_of_answer
+from llmgw.wire.answers import Kind, NotJson, Reading, usage_in_tail, usage_of_answer
 from llmgw.wire.embeddings import floats_to_base64, looks_like_floats
 from llmgw.wire.errors import is_noticed, stream_error
 
@@ -29,6 +29,7 @@ SSE_HEADERS = [
 _KEPT_WHOLE = 256 * 1024  # a plain answer up to this size leaves in one send, so that a broken one may be tried again
 _ERROR_MAX = 1024 * 1024
 _TAIL = 4096
+_OF_WORDS = (b"application/json", b"text/plain", b"text/html")  # a body of these types must be JSON; audio is not
 _TAIL_WITHIN_S = 0.05
 
 
@@ -328,12 +329,16 @@ class Attempt:
             passage.usage = usage_in_tail(whole)
             await exchange.end()
             return None
-        passage.usage = usage_of_answer(whole)
+        content_type = response.header(b"content-type") or b"application/json"
+        try:
+            passage.usage = usage_of_answer(whole)
+        except NotJson:
+            if content_type.startswith(_OF_WORDS) and not self._call.coding:
+                return Refusal(Outcome.ENGINE_MALFORMED, "the engine's answer is not JSON")
         if self._may_need_conversion():
             whole = floats_to_base64(whole)
         passage.reached = True
         passage.bytes_out += len(whole)
-        content_type = response.header(b"content-type") or b"application/json"
         coding = self._call.coding
         await exchange.answer(response.status, whole, [(b"content-encoding", coding)] if coding else (), content_type)
         return None

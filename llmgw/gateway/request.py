@@ -27,6 +27,8 @@ from llmgw.gateway.routes import Desk, DeskRoute, Found, Route, find, name_and_f
 from llmgw.tasks.streams import Broken, Stalled
 from llmgw.wire import openai
 
+HOPS_MAX = 5  # gateways one behind the other
+
 
 @define(eq=False)
 class Road:
@@ -69,6 +71,8 @@ class Road:
         """The road itself."""
         gate = self.gate
         key = story.key = self._identify(exchange)
+        if upstream.hops(exchange) >= HOPS_MAX:
+            raise Refused(Refusal(Outcome.LOOP, f"it came through {HOPS_MAX} gateways: an endpoint leads back to one"))
         ask = await self._read(exchange, route, story)
         asked = self._model(ask, key, story)
         # charge: limits and budgets (the seam: nothing is charged yet)

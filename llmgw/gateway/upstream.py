@@ -4,7 +4,7 @@ from llmgw.core.fleet import Asked, Engine
 from llmgw.core.outcome import Outcome, Refusal
 from llmgw.engines.client import Call
 from llmgw.engines.live import LiveEndpoint
-from llmgw.gateway.exchange import Headers, Refused
+from llmgw.gateway.exchange import Exchange, Headers, Refused
 from llmgw.gateway.passage import Passage
 from llmgw.wire import openai
 
@@ -26,12 +26,20 @@ def call(live: LiveEndpoint, passage: Passage, ask: openai.Ask, asked: Asked, at
         body = openai.for_engine(ask, served, passage.hide_usage and endpoint.inject_usage)
     except openai.Invalid as error:
         raise Refused(Refusal(Outcome.BAD_REQUEST, error.message, error.param, error.code)) from None
-    return live.client.post(route.path_at(endpoint.engine), passed_on(passage.exchange.headers, attempt_id), body)
+    headers = passed_on(passage.exchange.headers, attempt_id, hops(passage.exchange))
+    return live.client.post(route.path_at(endpoint.engine), headers, body)
 
 
-def passed_on(headers: Headers, attempt_id: str) -> bytes:
+def hops(exchange: Exchange) -> int:
+    """How many gateways of our kind a request has passed before this one."""
+    said = exchange.first.get(b"x-llmgw-hops", b"")
+    return int(said) if said.isdigit() and len(said) < 4 else 0
+
+
+def passed_on(headers: Headers, attempt_id: str, hops: int = 0) -> bytes:
     """Header lines: an allow-list of the client's, and our own id. Nothing that ``Connection`` names, nothing odd."""
-    lines = [b"content-type: application/json\r\nx-request-id: ", attempt_id.encode("ascii"), b"\r\n"]
+    own = b"content-type: application/json\r\nx-request-id: %b\r\nx-llmgw-hops: %d\r\n"
+    lines = [own % (attempt_id.encode("ascii"), hops + 1)]
     named = b""
     for name, value in headers:
         if name == b"connection":

@@ -18,7 +18,7 @@ class Kind(Enum):
     """What one event means to the relay."""
 
     TOKEN = auto()
-    PREAMBLE = auto()  # a role and nothing else: no token yet
+    PREAMBLE = auto()  # a stream's opening, with nothing in it yet: no token
     USAGE_ONLY = auto()  # choices empty, usage given
     OTHER = auto()
     ERROR = auto()  # the engine says it failed
@@ -35,6 +35,10 @@ class Usage:
     completion: int = 0
     cached: int = 0
     estimated: bool = False
+
+
+class NotJson(Exception):
+    """A plain answer that no client could read."""
 
 
 class Reading(Protocol):
@@ -183,6 +187,16 @@ def _typed_event(data: bytes) -> _Typed | Kind:
         return Kind.MALFORMED
 
 
+_MESSAGES_OPENING = frozenset({"message_start", "content_block_start", "ping"})
+_RESPONSES_OPENING = frozenset(
+    {
+        "response.created",
+        "response.queued",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+    }
+)
 _RESPONSES_END = frozenset({"response.completed", "response.incomplete"})
 
 
@@ -215,7 +229,7 @@ class ResponsesReading:
         if kind.endswith(".delta"):
             self.tokens += 1
             return Kind.TOKEN
-        return Kind.OTHER
+        return Kind.PREAMBLE if kind in _RESPONSES_OPENING and not self.tokens else Kind.OTHER
 
 
 @define(eq=False)
@@ -243,7 +257,7 @@ class MessagesReading:
         if kind == "content_block_delta":
             self.tokens += 1
             return Kind.TOKEN
-        return Kind.OTHER
+        return Kind.PREAMBLE if kind in _MESSAGES_OPENING and not self.tokens else Kind.OTHER
 
     def _more(self, seen: Usage) -> None:
         before = self.usage or Usage()
@@ -269,10 +283,14 @@ def _as_text(value: Any) -> str:
 
 
 def usage_of_answer(body: bytes) -> Usage | None:
-    """The usage in a whole plain answer, if it has one."""
+    """The usage in a whole plain answer, if it has one. Raises NotJson."""
     try:
         found = _plain(body)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+    except msgspec.ValidationError:
+        return None
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise NotJson from None
+    except RecursionError:
         return None
     return found.usage.value() if found.usage is not None else None
 

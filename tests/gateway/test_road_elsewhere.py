@@ -300,3 +300,54 @@ async def test_nobody_waits_for_an_endpoint_that_was_tried(autojump_clock: MockC
 
         assert answer.status == 504
         assert len(w.record.tries) == 1
+
+
+OPENINGS = {
+    "/v1/messages": [
+        b'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":3}}}\n\n',
+        b'event: content_block_start\ndata: {"type":"content_block_start","index":0}\n\n',
+        b'event: ping\ndata: {"type":"ping"}\n\n',
+    ],
+    "/v1/responses": [
+        b'event: response.created\ndata: {"type":"response.created","response":{}}\n\n',
+        b'event: response.in_progress\ndata: {"type":"response.in_progress","response":{}}\n\n',
+        b'event: response.output_item.added\ndata: {"type":"response.output_item.added"}\n\n',
+        b'event: response.content_part.added\ndata: {"type":"response.content_part.added"}\n\n',
+    ],
+}
+LASTS = {
+    "/v1/messages": b'event: message_stop\ndata: {"type":"message_stop"}\n\n',
+    "/v1/responses": b'event: response.completed\ndata: {"type":"response.completed","response":{}}\n\n',
+}
+
+
+@pytest.mark.parametrize("end", [CLOSE, RESET])
+@pytest.mark.parametrize("path", OPENINGS)
+async def test_a_stream_that_fails_right_behind_its_opening_goes_elsewhere_on_every_route(
+    autojump_clock: MockClock, path: str, end: str
+) -> None:
+    good = [*OPENINGS[path], LASTS[path]]
+    fails = Engine(says(SSE_HEAD, *map(chunk, OPENINGS[path]), end), "a")
+    async with world(fails, Engine(says(stream(*good)), "b")) as w:
+        answer = await w.post(path, {"model": "m", "stream": True, "messages": [], "input": "hi"})
+
+        assert answer.events == good
+        assert w.record.endpoint == "b"
+
+
+NO_JSON = [plain(b"hello", content_type=b"text/plain"), plain(b'{"choices":[{"mess'), plain(b"")]
+
+
+@pytest.mark.parametrize("said", NO_JSON, ids=["words", "half of it", "nothing"])
+async def test_a_plain_answer_that_no_client_could_read_goes_elsewhere_and_is_no_200(
+    autojump_clock: MockClock, said: bytes
+) -> None:
+    async with world(Engine(says(said), "a"), Engine(says(ANSWER), "b")) as w:
+        answers = [await w.chat(stream=False) for _ in range(2)]
+        assert [answer.status for answer in answers] == [200, 200]
+        assert {record.endpoint for record in w.closed} == {"b"}
+    async with world(Engine(says(said))) as w:
+        answer = await w.chat(stream=False)
+
+        assert (answer.status, answer.error["code"]) == (502, "upstream_malformed")
+        assert w.record.outcome == "engine_malformed"

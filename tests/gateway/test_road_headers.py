@@ -42,8 +42,25 @@ async def test_an_engine_gets_what_it_needs_and_nothing_it_would_act_on(autojump
             b"accept-encoding": b"identity",
             b"authorization": b"Bearer engine-key",
             b"x-request-id": f"{w.record.id}-1".encode(),
+            b"x-llmgw-hops": b"1",
         }
         assert w.record.label == "theirs"
+
+
+@pytest.mark.parametrize(("said", "passed"), [(b"4", b"5"), (b"x", b"1"), (b"-3", b"1"), (b"99999", b"1")])
+async def test_gateways_behind_one_another_are_counted(autojump_clock: MockClock, said: bytes, passed: bytes) -> None:
+    async with world(Engine(says(ANSWER))) as w:
+        await w.post("/v1/chat/completions", chat(False), [(b"x-llmgw-hops", said)])
+
+        assert w.engines["a"].got[0].header(b"x-llmgw-hops") == [passed]
+
+
+async def test_an_endpoint_that_leads_back_here_ends_a_request_soon(autojump_clock: MockClock) -> None:
+    async with world(Engine(says(ANSWER))) as w:
+        answer = await w.post("/v1/chat/completions", chat(False), [(b"x-llmgw-hops", b"5")])
+
+        assert (answer.status, answer.error["code"]) == (508, "request_loop")
+        assert not w.engines["a"].dialled.is_set()
 
 
 async def test_without_a_key_of_its_own_an_engine_gets_none(autojump_clock: MockClock) -> None:

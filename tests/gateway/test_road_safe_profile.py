@@ -159,7 +159,7 @@ async def test_a_cut_messages_stream_ends_with_an_anthropic_error_event(autojump
 @pytest.mark.parametrize("end", [[LAST], [CLOSE]])
 async def test_a_cut_responses_stream_ends_with_response_failed(autojump_clock: MockClock, end: list) -> None:
     events = recorded("responses")[:2]
-    async with world(Engine(says(SSE_HEAD, *map(chunk, events), *end))) as w:
+    async with world(Engine(says(SSE_HEAD, *map(chunk, events), 1.0, *end))) as w:
         answer = await asked(w, "/v1/responses")
 
         name, data = answer.events[2].rstrip().split(b"\n")
@@ -182,7 +182,7 @@ async def test_an_error_event_on_responses_is_followed_by_the_failed_that_codex_
     autojump_clock: MockClock, error: bytes
 ) -> None:
     events = [*recorded("responses")[:2], error]
-    async with world(Engine(says(stream(*events)))) as w:
+    async with world(Engine(says(SSE_HEAD, *map(chunk, events[:2]), 1.0, chunk(error), LAST))) as w:
         answer = await asked(w, "/v1/responses")
 
         assert answer.events[:3] == events

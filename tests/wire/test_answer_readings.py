@@ -1,6 +1,7 @@
 """What is read of engines' answers: recorded streams, usage wherever it stands, failures in every shape."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from llmgw.wire.answers import (
     ChatReading,
     Kind,
     MessagesReading,
+    NotJson,
     Reading,
     ResponsesReading,
     Usage,
@@ -32,8 +34,8 @@ def read_all(reading: Reading, text: bytes, named: bool) -> list[Kind]:
 
 STREAMS = [
     ("chat", ChatReading, [ROLE, TOKEN, TOKEN, OTHER, TOKEN, END], None, 3),
-    ("messages", MessagesReading, [OTHER, OTHER, TOKEN, TOKEN, TOKEN, OTHER, OTHER, END], Usage(16, 4), 3),
-    ("responses", ResponsesReading, [OTHER, OTHER, END], Usage(16, 4), 0),
+    ("messages", MessagesReading, [ROLE, ROLE, TOKEN, TOKEN, TOKEN, OTHER, OTHER, END], Usage(16, 4), 3),
+    ("responses", ResponsesReading, [ROLE, ROLE, END], Usage(16, 4), 0),
 ]
 
 
@@ -83,7 +85,8 @@ def test_recorded_plain_answers_tell_their_usage() -> None:
     answers = recorded_answers()
     assert usage_of_answer(answers["responses"][1]) == Usage(16, 4)
     assert usage_of_answer(answers["version"][1]) is None
-    assert usage_of_answer(b"") is None
+    with pytest.raises(NotJson):
+        usage_of_answer(b"")
 
 
 OPENAI = b'{"error":{"message":"M","type":"t","param":"p","code":"c"}}'
@@ -166,7 +169,8 @@ def test_no_bytes_however_strange_break_a_reading(data: bytes) -> None:
     for reading in (ChatReading(), ResponsesReading(), MessagesReading()):
         reading.read(data, data)
     read_error(data)
-    usage_of_answer(data)
+    with suppress(NotJson):
+        usage_of_answer(data)
     usage_in_tail(data)
 
 
