@@ -35,6 +35,18 @@ def clash(one: str, other: str) -> bool:
     return port == port2 != 0 and (_same(host, host2) or _is_any(host) or _is_any(host2))
 
 
+def reaches(listen: str, host: str, port: int) -> bool:
+    """Who connects from this machine to ``host:port`` comes to a listener on this address."""
+    host2, port2 = split_address(listen)
+    if port != port2 or port == 0:
+        return False
+    name, local = host.lower() == "localhost", is_loopback(listen)
+    if _same(host, host2) or (name and local):
+        return True
+    ip = _ip(host)
+    return _is_any(host2) and (name or (ip is not None and (ip.is_loopback or ip.is_unspecified)))
+
+
 def _same(host: str, host2: str) -> bool:
     # A listener on localhost stands on 127.0.0.1.
     plain, plain2 = (("127.0.0.1" if h.lower() == "localhost" else h.lower()) for h in (host, host2))

@@ -8,11 +8,12 @@ from typing import Any
 
 from attrs import frozen
 
-from llmgw.config.addresses import clash, is_loopback
+from llmgw.config.addresses import clash, is_loopback, reaches
 from llmgw.config.models import Written
 from llmgw.config.problems import Problems
 from llmgw.config.read import Read, default_of, settings_of, source_of
 from llmgw.config.units import shown
+from llmgw.config.urls import host_and_port
 from llmgw.config.values import written
 from llmgw.control.nearest import meant
 from llmgw.core.bands import BandRule
@@ -131,6 +132,17 @@ def check_models(models: Sequence[Written], built: Mapping[str, Any], problems: 
         if own.ceilings or own.floors or own.ttl:
             for key, what, way_out in wrong_rules(built["admission"].rules(own)):
                 problems.add(f"{where}.{key}", what, way_out)
+
+
+def check_endpoints(models: Sequence[Written], checking: Checking) -> None:
+    """A gateway that is its own engine would send a request round and round."""
+    for written_model in models:
+        for where, endpoint in zip(written_model.endpoint_places, written_model.model.endpoints, strict=True):
+            host, port = host_and_port(endpoint.url)
+            for key in ("server.listen", "admin.listen"):
+                if host and reaches(checking.value(key), host, port):
+                    what = f"{endpoint.url} is this gateway itself, {checking.text(key)}"
+                    checking.problems.add(f"{where}.url", what, "name the engine's address, or give one another port")
 
 
 def wrong_rules(rules: Sequence[BandRule]) -> Iterator[tuple[str, str, str]]:

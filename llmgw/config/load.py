@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from llmgw.config.check import Checking, check_models, check_sections, secrets_of
+from llmgw.config.check import Checking, check_endpoints, check_models, check_sections, secrets_of
 from llmgw.config.models import Written, read_models
 from llmgw.config.names import check_names
 from llmgw.config.problems import ConfigError, Problem, Problems, Refused
@@ -64,8 +64,10 @@ def load_revision(
     models = read_models(tree, environ, problems)
     check_names(models, problems)
     built = build_sections(read)
-    check_sections(Checking(built, read, problems, environ))
+    checking = Checking(built, read, problems, environ)
+    check_sections(checking)
     check_models(models, built, problems)
+    check_endpoints(models, checking)
     if problems.found:
         raise ConfigError(tuple(problems.found))
     warnings = tuple(_warnings(built, models, tree, path if text is None else None, problems.file, read.places))

@@ -29,8 +29,14 @@ def url_of(text: str) -> str:
 
 def host_port(url: str) -> str:
     """``host:port`` of a URL that ``url_of`` returned, as an endpoint's name."""
+    host, port = host_and_port(url)
+    return f"{host}:{port}"
+
+
+def host_and_port(url: str) -> tuple[str, int]:
+    """Where a URL that ``url_of`` returned leads; no host for an empty one."""
     parts = urlsplit(url)
-    return f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+    return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def _split(text: str) -> SplitResult:

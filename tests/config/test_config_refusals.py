@@ -161,3 +161,49 @@ def test_no_password_is_ever_shown():
 
     assert len(problems) == 4
     assert secret not in str(problems)
+
+
+ITSELF = '[server]\nlisten = "{listen}"\n[[models]]\nname = "m"\n[[models.endpoints]]\nurl = "{url}"\n'
+
+
+@pytest.mark.parametrize(
+    ("listen", "url"),
+    [
+        ("127.0.0.1:7440", "http://127.0.0.1:7440/v1"),
+        ("127.0.0.1:7440", "http://LocalHost:7440"),
+        ("localhost:7440", "http://127.0.0.1:7440"),
+        ("[::1]:7440", "http://localhost:7440"),
+        ("[::1]:7440", "http://[0:0::1]:7440"),
+        ("0.0.0.0:7440", "https://localhost:7440"),
+        ("[::]:80", "http://127.0.0.1"),
+        ("10.0.0.5:7440", "http://10.0.0.5:7440"),
+        ("0.0.0.0:7440", "http://0.0.0.0:7440"),
+    ],
+)
+def test_an_endpoint_that_is_the_gateway_itself_is_refused_naming_both_places(listen, url):
+    [problem] = problems_of(ITSELF.format(listen=listen, url=url))
+
+    assert problem.startswith("models[0].endpoints[0].url: ")
+    assert f'is this gateway itself, server.listen = "{listen}"' in problem
+
+
+def test_the_gateways_own_address_by_default_or_for_operators_is_no_engine_either():
+    [default] = problems_of(ONE.replace("http://h:1", "http://localhost:7440"))
+    [operators] = problems_of(ONE.replace("http://h:1", "http://localhost:7442"))
+
+    assert 'server.listen = "127.0.0.1:7440" (the default)' in default
+    assert 'admin.listen = "127.0.0.1:7442" (the default)' in operators
+
+
+@pytest.mark.parametrize(
+    ("listen", "url"),
+    [
+        ("127.0.0.1:7440", "http://127.0.0.2:7440"),
+        ("127.0.0.1:7440", "http://[::1]:7440"),
+        ("127.0.0.1:7440", "http://127.0.0.1:8000"),
+        ("127.0.0.1:0", "http://127.0.0.1:8000"),
+        ("10.0.0.5:7440", "http://localhost:7440"),
+    ],
+)
+def test_an_engine_beside_the_gateway_is_none_of_it(listen, url):
+    assert load(None, {}, ITSELF.format(listen=listen, url=url)).fleet.models
