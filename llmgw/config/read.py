@@ -90,6 +90,14 @@ def read_sections(tree: Mapping[str, Any], environ: Mapping[str, str], problems:
     return Read(values, places)
 
 
+def misspelt_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Variables with one underscore where two belong, which nobody reads, and what they would be called."""
+    for variable in sorted(environ):
+        section, _, key = variable.removeprefix(PREFIX).lower().partition("_")
+        if variable.startswith(PREFIX) and section in SECTIONS and key in {s.name for s in settings_of(section)}:
+            yield variable, f"{PREFIX}{section}__{key}".upper()
+
+
 def build_sections(read: Read) -> dict[str, Any]:
     """The Config's fields, each an instance of its class; what nobody set has its default."""
     built: dict[str, Any] = {}

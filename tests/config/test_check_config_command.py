@@ -54,6 +54,21 @@ def test_the_environment_counts(tmp_path):
     assert "environment:LLMGW_RELAY__TOTAL: 'never' is no duration" in result.stderr
 
 
+def test_a_variable_with_one_underscore_too_few_is_warned_of(tmp_path):
+    file = tmp_path / "llmgw.toml"
+    file.write_text(GOOD)
+    file.chmod(0o600)
+    others = dict.fromkeys(("LLMGW_CONFIG", "LLMGW_ADMIN_URL", "LLMGW_ADMIN_TOKEN", "LLMGW_DEBUG", "RELAY_TOTAL"), "x")
+
+    result = run(file, LLMGW_RELAY_TOTAL="5min", LLMGW_ADMIN_TLS_CERT="/x", **others)
+
+    assert result.exit_code == 0
+    assert result.stderr.splitlines() == [
+        "warning: environment:LLMGW_ADMIN_TLS_CERT: nobody reads it, did you mean LLMGW_ADMIN__TLS_CERT?",
+        "warning: environment:LLMGW_RELAY_TOTAL: nobody reads it, did you mean LLMGW_RELAY__TOTAL?",
+    ]
+
+
 def test_json_is_for_scripts_and_shows_no_secret(tmp_path):
     file = tmp_path / "llmgw.toml"
     file.write_text(GOOD)
