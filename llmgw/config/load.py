@@ -13,15 +13,7 @@ from llmgw.config.check import Checking, check_endpoints, check_models, check_se
 from llmgw.config.models import Written, read_models
 from llmgw.config.names import check_names
 from llmgw.config.problems import ConfigError, Problem, Problems, Refused
-from llmgw.config.read import (
-    ENVIRONMENT,
-    MODELS,
-    SECTIONS,
-    build_sections,
-    misspelt_variables,
-    read_sections,
-    source_of,
-)
+from llmgw.config.read import MODELS, SECTIONS, build_sections, misspelt_variables, read_sections, source_of
 from llmgw.config.settings import AdminSettings, ListenSettings
 from llmgw.core.bands import AdmissionLimits
 from llmgw.core.breaker import BreakerLimits
@@ -78,13 +70,8 @@ def load_revision(
     check_endpoints(models, checking)
     if problems.found:
         raise ConfigError(tuple(problems.found))
-    warnings = (
-        *_warnings(built, models, tree, path if text is None else None, problems.file, read.places),
-        *(
-            Problem(ENVIRONMENT, name, "nobody reads it", f"did you mean {m}?")
-            for name, m in misspelt_variables(environ)
-        ),
-    )
+    warned = _warnings(built, models, tree, path if text is None else None, problems.file, read.places)
+    warnings = (*warned, *misspelt_variables(environ))
     return Config(**built, fleet=fleet_of(tuple(w.model for w in models), revision), warnings=warnings, file=path)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from llmgw.config.problems import Problems, Refused
+from llmgw.config.problems import Problem, Problems, Refused
 from llmgw.config.settings import AdminSettings, ListenSettings
 from llmgw.config.values import SCALARS_ONLY, value_of, value_of_variable
 from llmgw.control.nearest import meant
@@ -90,12 +90,13 @@ def read_sections(tree: Mapping[str, Any], environ: Mapping[str, str], problems:
     return Read(values, places)
 
 
-def misspelt_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Variables with one underscore where two belong, which nobody reads, and what they would be called."""
+def misspelt_variables(environ: Mapping[str, str]) -> Iterator[Problem]:
+    """Variables with one underscore where two belong, which nobody reads."""
     for variable in sorted(environ):
         section, _, key = variable.removeprefix(PREFIX).lower().partition("_")
         if variable.startswith(PREFIX) and section in SECTIONS and key in {s.name for s in settings_of(section)}:
-            yield variable, f"{PREFIX}{section}__{key}".upper()
+            hint = f"did you mean {PREFIX}{section.upper()}__{key.upper()}?"
+            yield Problem(ENVIRONMENT, variable, "nobody reads it", hint)
 
 
 def build_sections(read: Read) -> dict[str, Any]:
