@@ -4,14 +4,16 @@ import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 
 from llmgw.config.addresses import clash, is_loopback, reaches
 from llmgw.config.models import Written
-from llmgw.config.problems import Problems
+from llmgw.config.problems import Problems, Refused
 from llmgw.config.read import Read, default_of, settings_of, source_of
+from llmgw.config.secrets import check_key_file
 from llmgw.config.units import shown
 from llmgw.config.urls import host_and_port
 from llmgw.config.values import written
@@ -207,6 +209,15 @@ def _check_tls(checking: Checking) -> None:
         elif cert and (why := _unloadable(cert, key)):
             what = f"{cert} and {key} are no certificate and its key ({why})"
             checking.refuse(f"{section}.tls_cert", what, "name existing PEM files that belong together")
+        elif key:
+            _check_key_file(checking, f"{section}.tls_key", Path(key))
+
+
+def _check_key_file(checking: Checking, key: str, file: Path) -> None:
+    try:
+        check_key_file(file, checking.environ)
+    except Refused as refused:
+        checking.refuse(key, refused.what, refused.what_to_do)
 
 
 def _unloadable(cert: str, key: str) -> str:

@@ -51,8 +51,8 @@ def _read(path: Path, private: bool) -> str:
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode):
             raise Refused(f"{path} is no plain file", "name the file that holds the secret")
-        if private and about.st_mode & 0o077:
-            raise Refused(f"{path} can be read by others (mode {about.st_mode & 0o777:04o})", f"run chmod 600 {path}")
+        if private:
+            _check_private(path, about.st_mode)
         content = file.read(_SECRET_MAX + 1)
     if len(content) > _SECRET_MAX:
         raise Refused(f"{path} is longer than {_SECRET_MAX} bytes", "name the file that holds the secret alone")
@@ -60,6 +60,23 @@ def _read(path: Path, private: bool) -> str:
     if not text:
         raise Refused(f"{path} is empty", "put the secret into it")
     return text
+
+
+def check_key_file(path: Path, environ: Mapping[str, str]) -> None:
+    """Raises Refused for a private key that others can read; a credential's folder is as above."""
+    folder = environ.get("CREDENTIALS_DIRECTORY")
+    if folder and path.is_relative_to(folder):
+        return
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise Refused(f"{path} can't be read ({_why(error)})", "check the path and its owner") from None
+    _check_private(path, mode)
+
+
+def _check_private(path: Path, mode: int) -> None:
+    if mode & 0o077:
+        raise Refused(f"{path} can be read by others (mode {mode & 0o777:04o})", f"run chmod 600 {path}")
 
 
 def _why(error: Exception) -> str:

@@ -287,10 +287,29 @@ def test_tls_files_that_belong_together_are_accepted(tmp_path):
     one.cert_chain_pems[0].write_to_path(tmp_path / "cert")
     one.private_key_pem.write_to_path(tmp_path / "key")
     other.private_key_pem.write_to_path(tmp_path / "other")
+    for name in ("key", "other"):
+        (tmp_path / name).chmod(0o600)
     text = f'[admin]\nlisten = "0.0.0.0:7442"\ntls_cert = "{tmp_path}/cert"\ntls_key = "{tmp_path}/%s"\n'
 
     assert load(None, {}, text % "key").admin.listen == "0.0.0.0:7442"
     assert "admin.tls_cert" in problem_of(text % "other")
+
+
+@pytest.mark.parametrize(("section", "mode"), [("server", 0o640), ("admin", 0o604)])
+def test_a_private_key_that_others_reach_is_refused(tmp_path, section, mode):
+    trustme = pytest.importorskip("trustme")
+    issued = trustme.CA().issue_cert("localhost")
+    cert, key = tmp_path / "cert", tmp_path / "key"
+    issued.cert_chain_pems[0].write_to_path(cert)
+    issued.private_key_pem.write_to_path(key)
+    key.chmod(mode)
+    text = f'[{section}]\ntls_cert = "{cert}"\ntls_key = "{key}"\n'
+
+    said = problem_of(text)
+    assert f"{section}.tls_key: {key} can be read by others (mode {mode:04o}), run chmod 600 {key}" in said
+    assert load(None, {"CREDENTIALS_DIRECTORY": str(tmp_path)}, text)  # the service manager's own bits
+    key.chmod(0o600)
+    assert load(None, {}, text)
 
 
 def test_only_an_engine_that_hangs_up_after_five_seconds_is_warned_of():
