@@ -46,8 +46,11 @@ def add_routes(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> N
     @keeper.needs(Role.VIEWER)
     async def admission_report() -> Any:
         since_s, model = number("since_s", DAY_S, SINCE_MOST_S), request.args.get("model", "")
-        if model and services.pools(model) is None:
-            raise unknown(model)
+        if model:
+            found = services.pools(model)
+            if found is None:
+                raise unknown(model)
+            model = next(found)["model"]  # its own name, whatever it was called here
         until = services.now()
         stored = await services.store.read(lambda conn: shadows_between(conn, until - since_s - WINDOW_S, until))
         mode, running = services.shadow()

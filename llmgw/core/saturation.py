@@ -101,7 +101,7 @@ def room(
         return Room(capacity=capacity, queue_limit=queue_limit)
     others = max(0, sample.running + (sample.waiting or 0) - sample.ours)
     kv = (sample.kv or 0.0) / kv_limit
-    return Room(others, max(may_run(sample, capacity), ran), capacity, kv, queue_limit)
+    return Room(others, max(may_run(sample, capacity, kv_limit), ran), capacity, kv, queue_limit)
 
 
 def saturation(in_flight: int, sample: Sample | None, capacity: int | None) -> float:
@@ -109,12 +109,14 @@ def saturation(in_flight: int, sample: Sample | None, capacity: int | None) -> f
     return room(sample, capacity).saturation(in_flight)
 
 
-def may_run(sample: Sample, capacity: int | None) -> int:
-    """What the engine can run now, as far as the sample shows."""
+def may_run(sample: Sample, capacity: int | None, kv_limit: float = KV_LIMIT) -> int:
+    """What the engine can run now, as far as the sample shows: more than before, but no more than its memory holds."""
     running = sample.running or 0
     if sample.held_up:
         return running
     grown = max(2 * running, running + QUEUE_LIMIT)
+    if running and sample.kv:
+        grown = max(running, min(grown, int(running * kv_limit / sample.kv)))
     # It runs what it runs, whatever we believed it can.
     return max(running, min(capacity, grown)) if capacity else grown
 

@@ -137,7 +137,7 @@ class Admission:
             if self.live.pool(model) is None:
                 self._close(here, "the model was removed while the request waited")
                 here.alarm.set(inf)
-                del self._pools[model]
+                del self._pools[model], self.queues.lines[model]
             else:
                 self.turn(model, trio.current_time())
 

@@ -41,6 +41,13 @@ def test_only_a_wait_for_room_shows_that_no_more_can_run():
     assert may_run(sample(8, 4, waiting_capacity=0), 32) == 16
 
 
+def test_no_more_are_believed_to_run_than_memory_holds():
+    assert may_run(sample(16, kv=0.2), 256) == 32
+    assert may_run(sample(16, kv=0.6), 256) == 21, "sixteen take 0.6, so 0.8 holds twenty-one"
+    assert may_run(sample(16, kv=0.9), 256) == 16
+    assert may_run(sample(0, kv=0.9), 256) == 5
+
+
 def test_who_waits_for_the_next_step_of_an_engine_that_ran_more_just_now_is_no_queue():
     between_steps = sample(15, 13, ours=28)
 
