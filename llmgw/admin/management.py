@@ -141,7 +141,14 @@ def _fleet(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
     @api.get("/endpoints")
     @keeper.needs(Role.VIEWER)
     async def endpoints() -> Any:
-        return {"endpoints": services.endpoints()}
+        found, model = services.endpoints(), request.args.get("model", "")
+        if not model:
+            return {"endpoints": found}
+        names = {m["name"] for m in services.models() if model == m["name"] or model in m.get("aliases", ())}
+        its = [e for e in found if e.get("model") in names or model in e.get("adapters", ())]
+        if not its and model not in services.model_names():
+            raise waiting.unknown(services, model)
+        return {"endpoints": its}
 
     @api.get("/status")
     @keeper.needs(Role.VIEWER)

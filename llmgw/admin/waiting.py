@@ -19,18 +19,19 @@ DAY_S = 86400
 SINCE_MOST_S = 30 * DAY_S
 
 
-def add_routes(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
-    def unknown(model: str) -> Problem:
-        hint = meant(model, services.model_names())
-        return Problem(404, "not_found", f"no model {model[:128]!r} is configured", hint)
+def unknown(services: AdminServices, model: str) -> Problem:
+    hint = meant(model, services.model_names())
+    return Problem(404, "not_found", f"no model {model[:128]!r} is configured", hint)
 
+
+def add_routes(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
     @api.get("/pools")
     @keeper.needs(Role.VIEWER)
     async def pools() -> Any:
         model = request.args.get("model", "")
         found = services.pools(model)
         if found is None:
-            raise unknown(model)
+            raise unknown(services, model)
         return await _pool_by_pool({}, "pools", ([one] for one in found))
 
     @api.get("/queues")
@@ -39,7 +40,7 @@ def add_routes(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> N
         model = request.args.get("model", "")
         found = services.queues(model)
         if found is None:
-            raise unknown(model)
+            raise unknown(services, model)
         return await _pool_by_pool({"bands": services.seats()}, "queues", found)
 
     @api.get("/admission/report")
@@ -49,7 +50,7 @@ def add_routes(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> N
         if model:
             found = services.pools(model)
             if found is None:
-                raise unknown(model)
+                raise unknown(services, model)
             model = next(found)["model"]  # its own name, whatever it was called here
         until = services.now()
         stored = await services.store.read(lambda conn: shadows_between(conn, until - since_s - WINDOW_S, until))
@@ -62,7 +63,7 @@ def add_routes(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> N
     async def explain_queue(model: str) -> Any:
         explained = services.explain_queue(model)
         if explained is None:
-            raise unknown(model)
+            raise unknown(services, model)
         return explanation_json(explained)
 
 

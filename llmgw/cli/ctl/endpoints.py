@@ -23,10 +23,9 @@ COLUMNS = (
 
 
 @click.command("endpoints", cls=CtlCommand)
-@click.option("--model", help="Only this model's.")
+@click.option("--model", help="Only this model's, by any of its names.")
 @click.pass_obj
 def command(session: Session, model: str | None) -> None:
     """Every endpoint, whether it may be sent requests, and why not."""
-    answer = session.get("/endpoints")
-    rows = [e for e in listed(answer, "endpoints") if model in (None, e.get("model"))]
-    show(session, {"endpoints": rows}, rows, COLUMNS)
+    answer = session.get("/endpoints", model=model)
+    show(session, answer, listed(answer, "endpoints"), COLUMNS)

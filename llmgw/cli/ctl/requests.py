@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from llmgw.cli.ctl.session import JSON, CtlCommand, Session
-from llmgw.cli.ctl.show import Column, listed, show, table
+from llmgw.cli.ctl.show import Column, listed, say, show, table
 from llmgw.cli.failure import Exit, Failure
 
 COLUMNS = (
@@ -44,7 +44,11 @@ def command(session: Session, /, watch: bool, every: float, **asked: Any) -> Non
         _watch(session, every, asked)
         return
     answer = session.get("/requests", **_params(asked))
-    show(session, answer, [_row(r) for r in listed(answer, "requests")], COLUMNS)
+    rows = [_row(r) for r in listed(answer, "requests")]
+    show(session, answer, rows, COLUMNS)
+    if not rows and session.output != JSON:
+        narrowed = any(value for name, value in asked.items() if name != "limit")
+        say("none of the requests that are remembered match" if narrowed else "no request is remembered")
 
 
 def _watch(session: Session, every: float, asked: Mapping[str, Any]) -> None:
