@@ -142,13 +142,7 @@ def _fleet(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
     @keeper.needs(Role.VIEWER)
     async def endpoints() -> Any:
         found, model = services.endpoints(), request.args.get("model", "")
-        if not model:
-            return {"endpoints": found}
-        names = {m["name"] for m in services.models() if model == m["name"] or model in m.get("aliases", ())}
-        its = [e for e in found if e.get("model") in names or model in e.get("adapters", ())]
-        if not its and model not in services.model_names():
-            raise waiting.unknown(services, model)
-        return {"endpoints": its}
+        return {"endpoints": _endpoints_of(services, found, model) if model else found}
 
     @api.get("/status")
     @keeper.needs(Role.VIEWER)
@@ -175,6 +169,15 @@ def _fleet(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
             message = "the config was not applied; the one before stays"
             raise Problem(422, "config", message, problems=list(applied.problems))
         return {"revision": applied.revision, "changes": list(applied.changes)}
+
+
+def _endpoints_of(services: AdminServices, found: list[dict[str, Any]], model: str) -> list[dict[str, Any]]:
+    """A model's by any of its names; those that leave too, though their model may be gone already."""
+    names = {model, *(m["name"] for m in services.models() if model in m.get("aliases", ()))}
+    its = [e for e in found if e.get("model") in names or model in e.get("adapters", ())]
+    if not its and model not in services.model_names():
+        raise waiting.unknown(services, model)
+    return its
 
 
 def _requests(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:

@@ -104,8 +104,11 @@ class Gateway:
             metrics_text=lambda: (b"",),
             ready=lambda model: None,
             model_names=lambda: frozenset({"llama", "qwen"}),
-            models=lambda: [{"name": "llama", "aliases": [], "fallback": [{"model": "qwen", "on": ["5xx"]}]}],
-            endpoints=lambda: [{"id": "a", "model": "llama", "state": "usable"}],
+            models=lambda: [{"name": "llama", "aliases": ["gpt-4o"], "fallback": [{"model": "qwen", "on": ["5xx"]}]}],
+            endpoints=lambda: [
+                {"id": "a", "model": "llama", "state": "usable", "adapters": []},
+                {"id": "b", "model": "qwen", "state": "usable", "adapters": ["sql"]},
+            ],
             pools=lambda model: iter([POOL]) if model in ("", "meta/llama") else None,
             queues=lambda model: iter([[QUEUE]]) if model in ("", "meta/llama") else None,
             seats=lambda: [{"band": "gold", "waiting": 3, "seats_max": 10, "bytes": 300, "bytes_max": 1000}],
@@ -198,6 +201,29 @@ def test_what_is_known_is_shown(gateway):
     assert "it waited (2.0 s ago)" in explained.stdout
     assert "total_s" in explained.stdout
     assert ctl(gateway, "explain", "request", "req-2").exit_code == 4
+
+
+@pytest.mark.parametrize(("model", "ids"), [("llama", "a"), ("gpt-4o", "a"), ("sql", "b"), ("qwen", "b")])
+def test_endpoints_are_those_of_the_model_by_any_of_its_names(gateway, model, ids):
+    found = json.loads(ctl(gateway, "endpoints", "--model", model, "-o", "json").stdout)["endpoints"]
+
+    assert [e["id"] for e in found] == [ids]
+
+
+def test_endpoints_of_a_model_that_is_none_are_not_found_and_the_nearest_is_named(gateway):
+    asked = ctl(gateway, "endpoints", "--model", "lama")
+
+    assert (asked.exit_code, asked.stdout) == (4, "")
+    assert "no model 'lama' is configured; did you mean 'llama'?" in asked.stderr
+
+
+def test_that_no_request_matches_is_said_beside_the_empty_table(gateway):
+    none, some = ctl(gateway, "requests", "--failed"), ctl(gateway, "requests")
+    program = ctl(gateway, "requests", "--failed", "-o", "json")
+
+    assert (none.exit_code, none.stderr) == (0, "none of the requests that are remembered match\n")
+    assert (some.exit_code, some.stderr) == (0, "")
+    assert (json.loads(program.stdout), program.stderr) == ({"requests": []}, "")
 
 
 def test_the_report_of_the_shadow_names_the_culprit(gateway):
