@@ -158,6 +158,15 @@ def test_each_list_is_a_table_for_people_and_json_for_programs(admin, words, sho
     assert json.loads(at_the_command.stdout) == ANSWERS["GET", "/" + words.split()[0]][1]
 
 
+def test_tenants_are_listed_with_and_without_the_word(admin):
+    plain, said, wrong = ctl(admin, "tenants"), ctl(admin, "tenants", "list"), ctl(admin, "tenants", "lst")
+
+    assert (said.exit_code, said.stdout) == (0, plain.stdout)
+    assert "acme" in said.stdout
+    assert json.loads(ctl(admin, "tenants", "list", "-o", "json").stdout)["tenants"]
+    assert wrong.exit_code == 2
+
+
 def test_a_key_is_asked_for_in_the_api_s_words(admin):
     made = ctl(admin, "keys", "create", "--tenant", "acme", "--model", "m", "--model", "n", "--expires", "2030-01-31")
 

@@ -9,6 +9,7 @@ COLUMNS = (Column("TENANT", "name"), Column("SINCE", "created_at", "time"))
 
 
 @click.command("tenants", cls=CtlCommand)
+@click.argument("list", type=click.Choice(["list"]), required=False, expose_value=False, metavar="[list]")
 @click.pass_obj
 def command(session: Session) -> None:
     """The tenants there are. `keys create --new-tenant` and `keys import` make them."""
