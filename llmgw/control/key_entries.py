@@ -13,6 +13,7 @@ from llmgw.core.identity import Band, Declined, KeyRecord, digest, shown, well_f
 NAME_MAX = 64
 NOTE_MAX = 256
 KEY_MIN, KEY_MAX = 8, 512
+TIME_MAX = 1e11  # wall-clock seconds; beyond it milliseconds are meant, or nothing
 HASHED = "sha256:"
 PROBLEMS_SHOWN = 20
 FIELDS = {"tenant", "band", "models", "expires_at", "note"}
@@ -123,7 +124,7 @@ def seconds_of(value: object) -> float | None:
     """Wall-clock seconds from a number or ISO 8601; without a zone it is UTC."""
     if value in (None, ""):
         return None
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e11:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < TIME_MAX:
         return float(value)
     try:
         when = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))

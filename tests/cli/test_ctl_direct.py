@@ -143,6 +143,14 @@ def test_a_key_ends_when_it_was_said(home, text, seconds):
     assert abs(listed(home)[0]["expires_at"] - time.time() - seconds) < 60
 
 
+@pytest.mark.parametrize("text", ["99999y", "9999-12-31"])
+def test_a_time_too_far_away_is_named_as_it_was_typed(home, text):
+    made = ctl(home, "keys", "create", "--tenant", "acme", "--new-tenant", "--expires", text)
+
+    assert made.exit_code == 2
+    assert f"--expires '{text}' is thousands of years away; say never" in made.stderr
+
+
 @pytest.mark.parametrize("text", ["30", "soon", "2020-01-01", "30 d"])
 def test_a_time_that_is_none_or_past_is_2(home, text):
     made = ctl(home, "keys", "create", "--tenant", "acme", "--new-tenant", "--expires", text)

@@ -3,7 +3,7 @@
 import re
 
 from llmgw.cli.failure import Exit, Failure
-from llmgw.control.key_entries import seconds_of
+from llmgw.control.key_entries import TIME_MAX, seconds_of
 
 UNITS_S = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "y": 365 * 86400}
 
@@ -12,6 +12,13 @@ def ends_at(text: str | None, now: float) -> float | None:
     """Wall-clock seconds; None for never. A date without a zone is UTC."""
     if not text or text == "never":
         return None
+    ends = _seconds(text, now)
+    if ends is not None and ends >= TIME_MAX:
+        raise Failure(f"--expires {text!r} is thousands of years away", Exit.USAGE, "say never, or 1y")
+    return ends
+
+
+def _seconds(text: str, now: float) -> float | None:
     if found := re.fullmatch(r"(\d{1,6})(s|min|h|d|w|y)", text):
         return now + int(found[1]) * UNITS_S[found[2]]
     if text.isdigit():
