@@ -1,6 +1,7 @@
 """ctl through the admin API: a small real server that says what it was asked."""
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -349,6 +350,32 @@ def test_nobody_there_is_6_with_what_to_do(admin):
     assert "is not reachable" in asked.stderr
     assert "llmgw server" in asked.stderr
     assert asked.stderr.count("\n") == 1
+
+
+def test_https_where_http_is_spoken_is_told_so(admin):
+    asked = ctl(admin, "--url", admin.url.replace("http:", "https:"), "status")
+
+    assert asked.exit_code == 6
+    assert f"it speaks http, not https; use {admin.url}" in asked.stderr
+    assert "--ca" not in asked.stderr
+
+
+def test_http_where_https_is_spoken_is_told_so(admin):
+    """A TLS listener hangs up over a plain request."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+        def hang_up() -> None:
+            with listener.accept()[0] as client:
+                client.recv(65536)
+
+        server = threading.Thread(target=hang_up)
+        server.start()
+        asked = ctl(admin, "--url", url, "status")
+        server.join()
+
+    assert asked.exit_code == 6
+    assert f"if it speaks https, use {url.replace('http:', 'https:')}" in asked.stderr
 
 
 @pytest.mark.parametrize("plain", [b"<html>hello</html>", b"", b'"text'])

@@ -11,6 +11,8 @@ from llmgw.cli.failure import BY_CODE, Exit, Failure
 
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 BY_STATUS = {400: Exit.USAGE, 404: Exit.NOT_FOUND, 422: Exit.USAGE}
+# What OpenSSL, by its version, says of an answer that is no TLS.
+NO_TLS_THERE = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
 HINTS = {
     401: "give a token: --token, LLMGW_ADMIN_TOKEN, a context, or run as the user who owns <data>/admin.token",
     403: "this token's role may not do that",
@@ -64,7 +66,11 @@ class HttpApi:
         if isinstance(error, httpx.TimeoutException):
             why = "no answer in time"
         hint = "is `llmgw server` running there? `llmgw ctl context list` shows where ctl asks"
-        if "CERTIFICATE" in why or "SSL" in why:
+        if any(sign in why for sign in NO_TLS_THERE):
+            why, hint = "it speaks http, not https", f"use http{self.url.removeprefix('https')}"
+        elif isinstance(error, httpx.RemoteProtocolError) and self.url.startswith("http:"):
+            hint = f"if it speaks https, use https{self.url.removeprefix('http')}"
+        elif "CERTIFICATE" in why or "SSL" in why:
             hint = "give the authority's certificate with --ca, or check the URL"
         return Failure(f"{self.url} is not reachable: {why}", Exit.UNREACHABLE, hint)
 
