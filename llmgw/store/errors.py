@@ -1,5 +1,6 @@
 """What can be wrong with the store, in words for an operator; sqlite3's exceptions end at this border."""
 
+import glob
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,5 +51,15 @@ def _in_words(error: sqlite3.Error, path: Path) -> StoreUnavailable:
     if "locked" in says or "busy" in says:
         return StoreUnavailable(f"{path} is locked by another program (sqlite3 shell, backup tool?); close it")
     if "malformed" in says or "not a database" in says:
-        return StoreUnavailable(f"{path} is damaged ({says}); put back a copy (llmgw.db.before-… lie beside it)")
+        return StoreUnavailable(f"{path} is damaged ({says}); put back a backup{_copies(path)}")
     return StoreUnavailable(f"{path}: {says}")
+
+
+def _copies(path: Path) -> str:
+    """Those a migration made; most stores have none."""
+    try:
+        names = sorted(found.name for found in path.parent.glob(f"{glob.escape(path.name)}.before-*"))
+    except OSError:
+        names = []
+    names = [name for name in names if not name.endswith(".part")]
+    return f", or what was copied before an upgrade: {', '.join(names)}" if names else ""

@@ -293,7 +293,16 @@ def test_a_folder_that_cannot_be_made_is_said_in_words(tmp_path):
 def test_a_file_that_is_no_database_is_said_in_words(tmp_path):
     at(tmp_path).database.write_bytes(b"this is no database at all, whatever it is" * 100)
 
-    with pytest.raises(StoreUnavailable, match="is damaged"):
+    with pytest.raises(StoreUnavailable, match=r"is damaged .*; put back a backup$"):
+        open_inline(tmp_path)
+
+
+def test_copies_of_a_damaged_store_are_named_if_there_are_any(tmp_path):
+    at(tmp_path).database.write_bytes(b"this is no database at all, whatever it is" * 100)
+    for name in ("llmgw.db.before-2", "llmgw.db.before-3", "llmgw.db.before-4.part"):
+        (tmp_path / name).touch()
+
+    with pytest.raises(StoreUnavailable, match=r"before an upgrade: llmgw\.db\.before-2, llmgw\.db\.before-3$"):
         open_inline(tmp_path)
 
 
