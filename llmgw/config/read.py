@@ -81,7 +81,9 @@ def read_sections(tree: Mapping[str, Any], environ: Mapping[str, str], problems:
         elif section in SECTIONS:
             problems.add(section, "it is no section", f"write [{section}] on a line by itself")
         elif section != MODELS:
-            problems.add(section, "there is no such section", meant(section, [*SECTIONS, MODELS]))
+            problems.add(
+                section, "there is no such section", meant(section, [*SECTIONS, MODELS], most=len(SECTIONS) + 1)
+            )
     places: dict[str, str] = {}
     options = {variable: name for name, variable in environ.items() if name.startswith("--")}
     for variable, text in sorted(environ.items()):
@@ -150,7 +152,7 @@ def _read_variable(
         if section == MODELS:
             raise Refused("models can't be set here", SCALARS_ONLY)
         if section not in SECTIONS:
-            raise Refused(f"there is no section {section!r}", meant(section, SECTIONS))
+            raise Refused(f"there is no section {section!r}", meant(section, SECTIONS, most=len(SECTIONS)))
         known = {setting.name: setting for setting in settings_of(section)}
         if key not in known:
             raise Refused(f"there is no setting {section}.{key}", meant(key, known))

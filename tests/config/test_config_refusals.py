@@ -207,3 +207,12 @@ def test_the_gateways_own_address_by_default_or_for_operators_is_no_engine_eithe
 )
 def test_an_engine_beside_the_gateway_is_none_of_it(listen, url):
     assert load(None, {}, ITSELF.format(listen=listen, url=url)).fleet.models
+
+
+def test_a_section_that_resembles_none_is_told_all_there_are():
+    [in_file] = problems_of("[zzzzzz]\n")
+    [in_environment] = problems_of("", {"LLMGW_ZZZZZZ__TOTAL": "1"})
+
+    every = "admin, admission, breaker, engines, log, {}probe, records, relay, scheduling, server, store"
+    assert in_file == f"zzzzzz: there is no such section, there are: {every.format('models, ')}"
+    assert in_environment.endswith(f"there is no section 'zzzzzz', there are: {every.format('')}")
