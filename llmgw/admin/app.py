@@ -75,6 +75,9 @@ async def _no_store(error: StoreUnavailable) -> Response:
 async def _http(error: HTTPException) -> Response:
     """Quart's own answers (404, 405, 408, 413, …), which it would write in HTML."""
     status = error.code or 500
+    if status == 404:
+        hint = "the API is /admin/v1/status, /admin/v1/keys, …; clients' /v1/… is on server.listen"
+        return problem_response(Problem(404, "not_found", f"the admin API has no {request.path[:128]!r}", hint))
     code = error.name.lower().replace(" ", "_")
     response = problem_response(Problem(status, code, error.description or error.name))
     for name, value in error.get_headers():

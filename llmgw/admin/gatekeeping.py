@@ -5,11 +5,13 @@ requests here (DNS rebinding, cross-site requests); there are no cookies, and no
 """
 
 import hmac
+import json
 import math
 import re
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from functools import wraps
+from functools import partial, wraps
 from itertools import islice
 from typing import Any
 
@@ -23,6 +25,7 @@ from llmgw.core.explain import Explanation
 from llmgw.core.identity import Operator, Role
 
 BATCH = 200
+INLINE_MAX = 64 * 1024  # bytes of a body that may hold the loop for a moment
 View = Callable[..., Awaitable[Any]]
 _PORT = re.compile(r":\d*$")
 _WRITES = frozenset({"POST", "PUT", "PATCH"})
@@ -133,15 +136,36 @@ def _bearer() -> str:
 
 async def body(*allowed: str) -> dict[str, Any]:
     """The request's JSON object; a field not in ``allowed`` is refused by name."""
+    raw = await request.get_data(as_text=False)
     try:
-        found = msgspec.json.decode(await request.get_data(as_text=False))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        found = msgspec.json.decode(raw)
+        await _check_members(raw)
+    except RecursionError:
+        raise Problem(400, "json", "the body is nested too deeply", "write it flatter") from None
+    except (msgspec.DecodeError, ValueError) as error:  # ValueError: no UTF-8, or a number of thousands of digits
         raise Problem(400, "json", f"the body is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise Problem(400, "json", "the body must be a JSON object")
     unknown = sorted(set(found) - set(allowed))
     if unknown:
         raise Problem(400, "field", f"unknown field {unknown[0][:64]!r}", f"known are: {', '.join(allowed)}")
+    return found
+
+
+async def _check_members(raw: bytes | str) -> None:
+    """A member said twice would count with its last value, which may not be the one that was read over."""
+    check = partial(json.loads, raw, object_pairs_hook=_each_once)
+    if len(raw) > INLINE_MAX:
+        await trio.to_thread.run_sync(check)
+    else:
+        check()
+
+
+def _each_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    if len(found) != len(members):
+        name, _ = Counter(name for name, _ in members).most_common(1)[0]
+        raise Problem(400, "json", f"{name[:64]!r} stands twice in one object of the body", "say it once")
     return found
 
 

@@ -78,7 +78,12 @@ async def test_a_key_is_made_shown_once_listed_and_revoked(desk, admin):
         (b"{", "not JSON"),
         (b"", "not JSON"),
         (b'{"tenant": "\xff"}', "not JSON"),
-        (b"[" * 100_000, "not JSON"),
+        (b'{"note": ' + b"9" * 5_000 + b"}", "not JSON"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"tenant": ' + b"[" * 2_000 + b"]" * 2_000 + b"}", "nested too deeply"),
+        (b'{"tenant": "acme", "note": "", "tenant": "other"}', "'tenant' stands twice"),
+        (b'{"tenant": {"a": 1, "b": 2, "\\u0061": 3}}', "'a' stands twice"),
+        (b'{"note": "' + b"x" * 100_000 + b'", "why": "", "why": ""}', "'why' stands twice"),
     ],
 )
 async def test_a_body_that_is_wrong_is_told_why(admin, body, says):
@@ -241,6 +246,16 @@ async def test_quarts_own_answers_are_json_too(desk, admin):
     ) or put.status_code == 405
     assert (await put.get_json())["error"]["code"] == "method_not_allowed"
     assert code(await admin("POST", "/apply", b'"' + b"x" * 8_400_000 + b'"')) == (413, "request_entity_too_large")
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/admin/v1/nowhere", "/v1/models"])
+async def test_a_path_that_is_none_is_told_where_the_api_is(desk, path):
+    answer = await ask(desk.app(), "GET", path, desk.bearer(Role.VIEWER))
+    error = (await answer.get_json())["error"]
+
+    assert (answer.status_code, error["code"]) == (404, "not_found")
+    assert error["message"] == f"the admin API has no {path!r}"
+    assert "/admin/v1/status" in error["hint"]
 
 
 async def test_health_and_readiness(desk):
