@@ -1,6 +1,6 @@
 """The nursery tree: what starts, and in which order it stops. Wiring and nothing else.
 
-store ⊃ services (watcher, alarms, log, keys, probes, flushing, admin) ⊃ requests ⊃ doors and signals.
+store ⊃ services (watcher, alarms, log, keys, probes, flushing, admin, signals) ⊃ requests ⊃ doors.
 Indentation is the shutdown order: the balancer's pause, the doors close, requests get their grace, services
 end, the store closes; behind it all stands a hard exit, for a task that still runs.
 """
@@ -41,6 +41,7 @@ from llmgw.tasks.sockets import SocketListener, Watcher, listen
 from llmgw.telemetry.log import LogSink, make_log
 
 HARD_EXIT_AFTER_S = 10.0  # beyond every grace
+LAST_LINE_WITHIN_S = 1.0  # a log whose reader stands still must not hold the end
 ACCOUNTS_EVERY_S = 10.0
 LAG_EVERY_S = 0.25
 
@@ -89,10 +90,10 @@ class Daemon:
         store.advertise(f"{'https' if config.admin.tls_cert else 'http'}://{self.admin_address}")
         async with trio.open_nursery() as services:
             self._services(services, store, admin)
+            if signals:  # until requests have ended: a second one cuts them
+                await services.start(self._obey_signals)
             async with trio.open_nursery() as requests:
                 async with trio.open_nursery() as doors:
-                    if signals:
-                        await doors.start(self._obey_signals)
                     doors.start_soon(parts.door.serve, listeners, requests)
                     freeze_garbage()
                     self.started.set()
@@ -163,9 +164,10 @@ class Daemon:
             task_status.started()
             async for number in arriving:
                 if number == signal.SIGHUP:
-                    await self._reloading.read_again()
+                    if not self.stop.is_set():
+                        await self._reloading.read_again()
                 elif self.stop.is_set():
-                    os._exit(1)  # asked twice: at once
+                    self._end_now("ended at once: asked to stop a second time")
                 else:
                     self.stop.set()
 
@@ -181,9 +183,16 @@ class Daemon:
     def _hard_exit(self, after_s: float) -> None:
         """A thread, because what it ends may be holding the loop."""
         if self.may_exit_hard:
-            timer = threading.Timer(after_s, os._exit, (1,))
-            timer.daemon = True
-            timer.start()
+            _in_a_thread(after_s, partial(self._end_now, "ended at once: stopping took too long"))
+
+    def _end_now(self, why: str) -> None:
+        """With a last line in the log, unless nobody takes it."""
+        _in_a_thread(LAST_LINE_WITHIN_S, partial(os._exit, 1))
+        try:
+            self.parts.log.error(why, requests_cut=len(self.parts.gate.running))
+            self.parts.sink.flush()
+        finally:
+            os._exit(1)
 
     # -- flushing and watching ----------------------------------------------------------------------
 
@@ -232,6 +241,12 @@ class Daemon:
             self.say(f"a first admin token was written to {token}")
         for warning in self.config.warnings:
             self.say(f"warning: {warning}")
+
+
+def _in_a_thread(after_s: float, act: Callable[[], None]) -> None:
+    timer = threading.Timer(after_s, act)
+    timer.daemon = True
+    timer.start()
 
 
 @contextmanager

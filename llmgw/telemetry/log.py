@@ -5,6 +5,7 @@ forge a line or move a terminal; a prompt or a key never comes here.
 """
 
 import os
+import threading
 import time
 from collections import deque
 from typing import Any
@@ -44,6 +45,7 @@ class LogSink:
     fd: int = 2
     dropped: int = field(default=0, init=False)
     _lines: deque[bytes] = field(factory=deque, init=False)
+    _turn: threading.Lock = field(factory=threading.Lock, init=False)
 
     def msg(self, line: bytes) -> None:
         if len(self._lines) >= self.limits.queue_max:
@@ -65,11 +67,15 @@ class LogSink:
                 await trio.to_thread.run_sync(self.flush, abandon_on_cancel=True)
 
     def flush(self) -> None:
-        """Write everything now; blocks while the reader of the log does."""
-        taken = [self._lines.popleft() for _ in range(len(self._lines))]
-        whole = memoryview(b"\n".join([*taken, b""]) if taken else b"")
-        while whole:
-            whole = whole[os.write(self.fd, whole) :]
+        """Write everything now; blocks while the reader of the log does. From any thread.
+
+        When it returns, what another thread had taken is written too.
+        """
+        with self._turn:
+            taken = [self._lines.popleft() for _ in range(len(self._lines))]
+            whole = memoryview(b"\n".join([*taken, b""]) if taken else b"")
+            while whole:
+                whole = whole[os.write(self.fd, whole) :]
 
 
 def make_log(sink: LogSink) -> Any:

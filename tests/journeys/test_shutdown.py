@@ -1,5 +1,6 @@
 """How a gateway stops, and when it does not even start."""
 
+import json
 import signal
 import socket
 import sqlite3
@@ -77,6 +78,22 @@ async def test_sigterm_lets_short_requests_finish_and_cuts_long_ones_at_the_grac
     outcome, tokens = rows[answers["long"].headers["x-request-id"]]
     assert outcome == "shutting_down"
     assert tokens >= len(answers["long"].events()) - 2
+
+
+async def test_a_second_sigterm_ends_it_at_once_and_says_what_was_cut(home: House):
+    engine = home.engine(decode_rate=10)
+    gateway = home.gateway(config_of({"a": engine.url}, server="balancer_pause = 0\nshutdown_grace = 60"))
+    clients = Clients(gateway, gateway.make_key())
+    async with trio.open_nursery() as nursery:
+        for name in ("one", "other"):
+            nursery.start_soon(clients.ask, chat(name, stream=True, max_tokens=1000))
+        await trio.to_thread.run_sync(wait_until, lambda: engine.state()["running"] == 2)
+        gateway.process.signal(signal.SIGTERM)
+        await trio.to_thread.run_sync(gateway.process.said, '"stopping"')
+        gateway.process.signal(signal.SIGTERM)
+        assert await trio.to_thread.run_sync(gateway.process.wait, 3) == 1
+    last = json.loads(gateway.process.lines[-1])
+    assert (last["event"], last["requests_cut"]) == ("ended at once: asked to stop a second time", 2)
 
 
 async def test_it_ends_at_once_when_idle_clients_hold_connections(home: House):
