@@ -22,6 +22,7 @@ GRACE_S = 2.0  # for requests under way when the listener ends
 WRITE_STALL_S = 10.0  # for PIECE bytes to be taken
 PIECE = 64 * 1024
 CLOSE_WITHIN_S = 1.0
+HANDSHAKE_WITHIN_S = 10.0  # TLS; from the accepted connection to the end of the handshake
 _OVER = (trio.BrokenResourceError, trio.ClosedResourceError)
 
 
@@ -129,7 +130,7 @@ def limits(report: Report = to_logging) -> Limits:
     config.graceful_timeout = GRACE_S
     config.startup_timeout = 10
     config.shutdown_timeout = GRACE_S
-    config.ssl_handshake_timeout = 10
+    config.ssl_handshake_timeout = HANDSHAKE_WITHIN_S  # a byte now and then does not prolong it
     config.h11_max_incomplete_size = 32 * 1024
     config.h11_pass_raw_headers = False
     config.read_timeout = None  # it would fire during answers too; the app bounds bodies

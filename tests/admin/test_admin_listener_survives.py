@@ -246,6 +246,36 @@ async def test_over_tls_it_speaks_http1_alone(desk):
             assert (await all_of(stream)).startswith(b"HTTP/1.1 200")
 
 
+async def dribble(stream, data):
+    """A byte at a time, until the other side hangs up."""
+    try:
+        for byte in data:
+            await stream.send_all(bytes([byte]))
+            await trio.sleep(0.01)
+    except trio.BrokenResourceError:
+        return
+
+
+@pytest.mark.parametrize("hello", [b"", b"\x16\x03\x01\x02\x00\x01\x00", b"\x16\x03\x01\x40\x00" + bytes(16_000)])
+async def test_a_handshake_that_never_ends_is_cut_and_gives_its_place_back(desk, monkeypatch, hello):
+    monkeypatch.setattr(connections, "HANDSHAKE_WITHIN_S", 0.2)
+    monkeypatch.setattr(serve, "CONNECTIONS_MAX", 1)
+    ca = trustme.CA()
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    ca.issue_cert("localhost").configure_cert(server)
+    ca.configure_trust(client)
+    async with served(desk.app(), server) as port:
+        async with await connected(port) as silent, trio.open_nursery() as nursery:
+            nursery.start_soon(dribble, silent, hello)
+            with trio.fail_after(5):
+                assert await all_of(silent) == b""
+            nursery.cancel_scope.cancel()
+        tcp = await trio.open_tcp_stream("127.0.0.1", port)
+        async with trio.SSLStream(tcp, client, server_hostname="localhost", https_compatible=True) as stream:
+            await stream.send_all(get("/health", "Connection: close"))
+            assert (await all_of(stream)).startswith(b"HTTP/1.1 200")
+
+
 def test_accepted_sockets_give_up_on_silent_peers():
     with serve.admin_socket("127.0.0.1:0") as listener, socket.create_connection(listener.getsockname()):
         accepted, _ = listener.accept()
