@@ -115,8 +115,8 @@ def may_run(sample: Sample, capacity: int | None, kv_limit: float = KV_LIMIT) ->
     if sample.held_up:
         return running
     grown = max(2 * running, running + QUEUE_LIMIT)
-    if running and sample.kv:
-        grown = max(running, min(grown, int(running * kv_limit / sample.kv)))
+    if sample.kv and running * kv_limit < grown * sample.kv:  # so no division by next to nothing
+        grown = max(running, int(running * kv_limit / sample.kv)) if running else grown
     # It runs what it runs, whatever we believed it can.
     return max(running, min(capacity, grown)) if capacity else grown
 

@@ -46,6 +46,7 @@ def test_no_more_are_believed_to_run_than_memory_holds():
     assert may_run(sample(16, kv=0.6), 256) == 21, "sixteen take 0.6, so 0.8 holds twenty-one"
     assert may_run(sample(16, kv=0.9), 256) == 16
     assert may_run(sample(0, kv=0.9), 256) == 5
+    assert may_run(sample(1, kv=5e-324), 256) == 6, "next to nothing bounds nothing"
 
 
 def test_who_waits_for_the_next_step_of_an_engine_that_ran_more_just_now_is_no_queue():
