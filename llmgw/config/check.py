@@ -157,8 +157,9 @@ def wrong_rules(rules: Sequence[BandRule]) -> Iterator[tuple[str, str, str]]:
         if rule.ceiling == 0 or rule.ttl_s == 0:
             key = "ceilings" if rule.ceiling == 0 else "ttl"
             yield f"{key}.{rule.band.value}", "it is 0, which would let nobody through", "write more"
-    if sum(rule.floor for rule in rules) >= 1:
-        yield "floors", "together they are all there is", "let their sum stay below 1"
+    floors = sum(rule.floor for rule in rules)
+    if floors >= 1:
+        yield "floors", f"together they are {floors:g}, which leaves nothing to share out", "let their sum stay below 1"
 
 
 def _check_queue_bytes(checking: Checking) -> None:

@@ -126,6 +126,11 @@ def _warnings(
         place = places.get("server.no_auth")
         where = (source_of(place), place) if place else (file, "server.no_auth")
         yield Problem(*where, "no key is asked for", "take it out before anybody relies on this")
+    total, limits = built["relay"].total, built["admission"]
+    for rule in limits.rules():
+        if rule.ttl_s > total:
+            what = f"{rule.band.value} may wait longer than relay.total lets a whole request take"
+            yield Problem(file, "admission.ttl", what, "lower it or raise relay.total")
     vllm = [e.id for written in models for e in written.model.endpoints if e.engine is Engine.VLLM]
     if built["engines"].idle_max >= 5 and vllm:
         what = f"vLLM closes an idle connection after 5 s, and a request to {vllm[0]} may meet that"

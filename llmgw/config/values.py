@@ -140,7 +140,17 @@ def _texts(raw: object) -> tuple[str, ...]:
 def _table(raw: object, of: Unit, environ: Mapping[str, str]) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise Refused(f"{shown(raw)} is no table", "write it like {name = value}")
-    return {str(key): _read(of, value, None, environ) for key, value in raw.items()}
+    return {str(key): _item(str(key), of, value, environ) for key, value in raw.items()}
+
+
+def _item(key: str, of: Unit, raw: object, environ: Mapping[str, str]) -> Any:
+    """One value of a table; what is wrong is said with its name."""
+    try:
+        value = _read(of, raw, None, environ)
+        _check_bounds(value, of, None, None)
+    except Refused as refused:
+        raise Refused(f"{key}: {refused.what}", refused.what_to_do) from None
+    return value
 
 
 _READERS: Mapping[Unit, Callable[[object], Any]] = {

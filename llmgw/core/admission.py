@@ -18,6 +18,7 @@ from llmgw.core.identity import Band
 from llmgw.core.seats import Seat, Seats
 
 RETRY_AFTER_LEAST_S, RETRY_AFTER_MOST_S = 1.0, 60.0
+RETRY_AFTER_UNKNOWN_S = 5.0  # nobody of the band was let through in the window: a burst has just begun, or it stands
 DRAIN_WINDOW_S = 10.0
 _LITTER = 16  # seats left behind in a heap before it is swept
 
@@ -130,7 +131,7 @@ class BandLine:
         self._turn(now)
         half = DRAIN_WINDOW_S / 2
         rate = sum(self._drained) / (half + now % half)
-        wanted = (self.waiting + 1) / rate if rate else RETRY_AFTER_MOST_S
+        wanted = (self.waiting + 1) / rate if rate else RETRY_AFTER_UNKNOWN_S
         return float(min(RETRY_AFTER_MOST_S, max(RETRY_AFTER_LEAST_S, ceil(wanted))))
 
     def tenants(self) -> dict[str, TenantLine]:

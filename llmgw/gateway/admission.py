@@ -5,6 +5,7 @@ moment it is told, gives up, or its client leaves. Between a grant and the pick 
 visible nowhere, so until then it counts on the endpoint that had most room (``granted``).
 """
 
+from collections import Counter
 from functools import partial
 from math import inf
 
@@ -66,6 +67,7 @@ class Admission:
     alarms: Alarms
     queues: Queues = field(init=False)
     _pools: dict[str, PoolLine] = field(factory=dict, init=False)
+    _asking: dict[Seat, Asking] = field(factory=dict, init=False)  # of those who wait
     _off: bool = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -95,12 +97,15 @@ class Admission:
         if (refusal := self._seated(here, seat, now)) is not None:
             return refusal
         self.turn(model, now)
-        if not waiter.told:
-            asking.alarm.ring = partial(self._rung, here, seat, asking)
-            asking.alarm.set(self._due(here, seat, asking))
+        if waiter.told:  # it had only to let nobody be overtaken
+            return self._told(here, seat, asking, await waiter.wait(_nobody_left), at_once=True)
+        self._asking[seat] = asking
+        asking.alarm.ring = partial(self._rung, here, seat, asking)
+        asking.alarm.set(self._due(seat, asking))
         try:
             word = await waiter.wait(partial(self._left, here, seat))
         finally:
+            del self._asking[seat]
             asking.alarm.set(inf)
         return self._told(here, seat, asking, word)
 
@@ -140,6 +145,9 @@ class Admission:
                 del self._pools[model], self.queues.lines[model]
             else:
                 self.turn(model, trio.current_time())
+        for seat, asking in self._asking.items():
+            if seat.waiting:
+                asking.alarm.set(self._due(seat, asking))
 
     def turn(self, model: str, now: float) -> None:
         """Grant whoever may go, one after another: each grant makes the pool fuller for the next."""
@@ -147,9 +155,9 @@ class Admission:
         while here.line.waiting:
             saturation = pool.saturation(now) if pool is not None else None
             if pool is None or saturation is None:
-                self._close(here, f"no endpoint can serve model {model} now")
+                self._close(here, _nobody(model, pool, now))
                 return
-            pick = self.queues.next(here.line, -1.0 if self._off else saturation, now)
+            pick = self.queues.next(here.line, -inf if self._off else saturation, now)
             if pick is None:
                 here.alarm.set(_changes_at(pool, now))
                 return
@@ -190,20 +198,28 @@ class Admission:
         if had is not None:  # somebody of a greedier tenant made room
             there = next(one for one in self._pools.values() if one.line is had.line)
             there.waits.refused(had.band, had.tenant, "gave_way")
-            had.owner.tell(_full(had.band, Full("seats", there.line.bands[had.band].retry_after_s(now))))
+            retry_after_s = there.line.bands[had.band].retry_after_s(now)
+            had.owner.tell(
+                Refusal(
+                    Outcome.QUEUE_FULL,
+                    f"the queue of {had.band.value} is full, and its place went to a tenant that holds fewer",
+                    retry_after_s=retry_after_s,
+                )
+            )
         return None
 
-    def _due(self, here: PoolLine, seat: Seat, asking: Asking) -> float:
+    def _due(self, seat: Seat, asking: Asking) -> float:
         """When the first of its limits runs out."""
-        expires = seat.joined + here.line.bands[seat.band].rule.ttl_s - asking.waited_s
+        rule: BandRule = seat.line.bands[seat.band].rule
+        expires = seat.joined + rule.ttl_s - asking.waited_s
         overflows = seat.joined + self.limits.overflow_after if asking.overflows else inf
         return min(expires, overflows, asking.total_at)
 
     def _rung(self, here: PoolLine, seat: Seat, asking: Asking) -> None:
         """One of its limits has run out, unless it was told meanwhile."""
+        now = trio.current_time()
         if not seat.waiting:
             return
-        now = trio.current_time()
         rule = here.line.bands[seat.band].rule
         self.queues.leave(seat)
         if now >= asking.total_at:
@@ -225,13 +241,18 @@ class Admission:
             self.queues.leave(seat)
             here.waits.refused(seat.band, seat.tenant, "gone")
 
-    def _told(self, here: PoolLine, seat: Seat, asking: Asking, word: "Grant | Refusal") -> Refusal | None:
+    def _told(
+        self, here: PoolLine, seat: Seat, asking: Asking, word: Grant | Refusal, at_once: bool = False
+    ) -> Refusal | None:
         waited_s = trio.current_time() - seat.joined
         if isinstance(word, Refusal):
             return word
         word.on.granted -= 1
-        asking.let_through = word.why
-        here.waits.served(seat.band, seat.tenant, waited_s)
+        if at_once:
+            asking.behind = ""
+        else:
+            asking.let_through = word.why
+            here.waits.served(seat.band, seat.tenant, waited_s)
         return None
 
     def _behind(self, here: PoolLine, band: Band, now: float) -> str:
@@ -251,6 +272,17 @@ class Admission:
             self.queues.leave(seat)
             here.waits.refused(seat.band, seat.tenant, "no_endpoint")
             seat.owner.tell(Refusal(Outcome.NO_ENDPOINT, why, retry_after_s=NOBODY_RETRY_AFTER_S))
+
+
+def _nobody_left() -> None:
+    """Nobody can leave between a word and its hearing."""
+
+
+def _nobody(model: str, pool: Pool | None, now: float) -> str:
+    """Without a word of the endpoints' names, as where nobody waited."""
+    reasons = Counter((one.unusable(now) or "").partition(":")[0] for one in (pool.endpoints if pool else ()))
+    said = ", ".join(f"{count} {why}" for why, count in reasons.most_common()) or "none is configured"
+    return f"no endpoint can serve model {model} now ({said})"
 
 
 def _full(band: Band, full: Full) -> Refusal:

@@ -47,6 +47,7 @@ class Story:
     let_through: str = ""  # which condition ended the wait
     tries: list[Try] = field(factory=list)
     fallbacks: list[str] = field(factory=list)
+    fell_back_on: list[str] = field(factory=list)  # why, for each
     outcome: Outcome | None = None
     status: int = 0
     message: str = ""
@@ -92,6 +93,7 @@ class Record(msgspec.Struct, omit_defaults=True, array_like=True):
     fallbacks: list[str] = []
     choices: list[Any] = []  # how each try's endpoint was chosen
     let_through: str = ""  # which condition ended the wait
+    fell_back_on: list[str] = []  # why, for each fallback
 
 
 _encode = msgspec.msgpack.Encoder(enc_hook=repr).encode

@@ -198,8 +198,9 @@ class Road:
         """The next pool this failure may go to: at most one."""
         reason = fallback_reason(refusal)
         other = self._next_pool(model, reason, key, tried) if reason is not None else None
-        if other is None:
+        if other is None or reason is None:
             return []
+        story.fell_back_on.append(f"{reason.value}: {refusal.kept}")
         tried.add(other.model.name)
         story.fallbacks.append(other.model.name)
         self.gate.metrics.fell_back(model.name, other.model.name)

@@ -138,6 +138,7 @@ def _record(story: Story, outcome: Outcome, now: float) -> Record:
         fallbacks=story.fallbacks,
         choices=choices,
         let_through=story.let_through,
+        fell_back_on=story.fell_back_on,
     )
 
 

@@ -72,7 +72,7 @@ def _verdict(record: Record, outcome: Outcome) -> str:
 
 def _facts(record: Record) -> list[Fact]:
     facts = [Fact(f"{record.route} for model {record.model or record.asked or '?'} from tenant {record.tenant or '?'}")]
-    if record.asked and record.asked != record.model:
+    if record.asked and record.asked != record.model and not record.fallbacks:
         facts.append(Fact(f"the client asked for {record.asked}, which means {record.model}"))
     facts += _wait(record)
     for number, (endpoint, result, why, seconds) in enumerate(record.tries, 1):
@@ -80,7 +80,8 @@ def _facts(record: Record) -> list[Fact]:
             "answered" if result == "ok" else f"{result.replace('_', ' ') or 'cut off'}" + (f" ({why})" if why else "")
         )
         facts.append(Fact(f"attempt {number} at {endpoint}: {ended} after {seconds:.3f} s"))
-    facts += [Fact(f"it fell back to model {name}") for name in record.fallbacks]
+    for name, why in zip(record.fallbacks, record.fell_back_on or [""] * len(record.fallbacks), strict=False):
+        facts.append(Fact(f"it fell back to model {name}" + (f" on {why}" if why else "")))
     if record.ttft_s is not None and record.stream:
         facts.append(Fact(f"first token after {record.ttft_s:.3f} s"))
     if record.completion_tokens:

@@ -57,6 +57,14 @@ ROWS = {
         '[[models]]\nname = "m"\nfloors = {brozne = 0.1}',
         ["models[0].floors.brozne:", "did you mean 'bronze'?"],
     ),
+    "a floor below nothing": (
+        "[admission]\nfloors = {bronze = -0.1}",
+        ["admission.floors:", "bronze: -0.1 is too little"],
+    ),
+    "a ceiling that is no number": (
+        "[admission]\nceilings = {gold = inf}",
+        ["admission.ceilings:", "gold: inf is no number"],
+    ),
     "a ceiling of nothing": ("[admission]\nceilings = {bronze = 0}", ["admission.ceilings.bronze:", "it is 0"]),
     "floors that are everything": (
         "[admission]\nfloors = {gold = 0.5, bronze = 0.5}",

@@ -128,7 +128,7 @@ def test_a_full_band_refuses_and_says_when_to_come_back():
     (full,) = joined(q, line, seat("a"))
 
     assert isinstance(full, Full)
-    assert (full.lacks, full.retry_after_s) == ("seats", 60.0)
+    assert (full.lacks, full.retry_after_s) == ("seats", 5.0)
     assert joined(q, line, seat("a", Band.GOLD)) == [None], "the bound is a band's own"
 
 

@@ -142,6 +142,7 @@ async def test_the_newest_of_the_greedy_gives_way_to_who_holds_fewer(autojump_cl
         refused = await greedy[2].answer()
 
         assert refused.status == 503
+        assert "went to a tenant that holds fewer" in refused.error["message"]
         await until_idle(slow)
         assert sorted(slow.order) == ["few", "many 0", "many 1", "runs"]
 
@@ -339,6 +340,7 @@ async def test_a_pool_that_loses_its_last_endpoint_tells_who_waits(autojump_cloc
         answer = await waits.answer()
 
         assert (answer.status, w.record.outcome) == (503, "no_endpoint")
+        assert answer.error["message"] == "no endpoint can serve model m now (1 unhealthy)"
         live.healthy = True
         await until_idle(slow)
 
@@ -372,6 +374,7 @@ async def test_who_has_waited_enough_overflows_into_the_fallback(autojump_clock:
         assert answer.status == 200
         assert trio.current_time() - began == pytest.approx(10)
         assert w.record.fallbacks == ["other"]
+        assert w.record.fell_back_on == ["saturated: it waited 10.0 s, and another pool may serve it"]
         assert w.record.wait_s == pytest.approx(10)
         await until_idle(slow)
 
@@ -469,6 +472,39 @@ async def test_a_reload_changes_the_rules_under_those_who_wait(autojump_clock: M
         assert (answer.status, w.record.outcome) == (503, "no_endpoint")
         assert w.record.message == "the model was removed while the request waited"
         await until_idle(slow)
+
+
+@pytest.mark.parametrize(("before", "after"), [(60.0, 20.0), (20.0, 60.0)], ids=["shorter", "longer"])
+async def test_a_reload_of_the_time_to_live_counts_for_those_who_wait(
+    autojump_clock: MockClock, before: float, after: float
+) -> None:
+    slow = Slow()
+    async with world(slots(slow), ring=RING, admission=AdmissionLimits(ttl={"gold": before})) as w:
+        await ask(w)
+        waits, began = await ask(w, "waits"), trio.current_time()
+        await trio.sleep(10)
+        w.gate.admission.apply(AdmissionLimits(ttl={"gold": after}))
+        answer = await waits.answer()
+
+        assert (answer.status, answer.error["code"]) == (504, "queue_timeout")
+        assert trio.current_time() - began == pytest.approx(after)
+        await until_idle(slow)
+
+
+async def test_who_is_let_through_at_once_did_not_wait(autojump_clock: MockClock) -> None:
+    """Platinum finds bronze waiting, and goes past it in the same step."""
+    slow = Slow()
+    async with world(slots(slow), ring=RING) as w:
+        await ask(w)
+        await ask(w, "bronze", Band.BRONZE)
+        await ask(w, "platinum", Band.PLATINUM)
+        waits = w.gate.admission.pools()[0].waits
+        assert waits.by == {}
+        await until_idle(slow)
+        await w.settled()
+
+        assert [one.served for one in waits.by.values()] == [1]
+        assert {(r.band, r.waited_behind) for r in w.closed if r.band == "platinum"} == {("platinum", "")}
 
 
 async def test_switched_off_while_some_wait_all_go(autojump_clock: MockClock) -> None:
