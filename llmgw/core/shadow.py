@@ -3,7 +3,8 @@
 Each engine is mirrored as a batch with a queue that is first come, first served: so it is known when a request
 really had a slot, and behind whom it stood until then. A virtual pool of the same size grants slots by the real
 policy; a request holds its virtual slot for its time in the engine less its time in the engine's queue, which is
-known once it has ended. The virtual clock catches up whenever something happens.
+known once it has ended, and until then taken to be as long as usual. The virtual clock catches up whenever
+something happens.
 """
 
 from collections import Counter, deque
@@ -18,6 +19,7 @@ from llmgw.core.bands import BandRule
 from llmgw.core.identity import Band
 from llmgw.core.seats import Seat, Seats
 
+USUAL_WEIGHT = 0.1  # of the latest, in what is usual
 _RANK = {band: rank for rank, band in enumerate(Band)}
 Who = tuple[str, str]  # band and tenant
 
@@ -37,6 +39,7 @@ class Passing:
     behind: Who | None = None  # whom of a lower band most of the engine's queue belonged to
     seat: Seat | None = None  # in the virtual line
     granted_at: float | None = None
+    frees_at: float | None = None  # its virtual slot; in the endless past once it has
     refused: str = ""  # "503" or "504", had admission been on
 
     @property
@@ -105,8 +108,9 @@ class VirtualPool:
     queues: Queues
     slots: float = inf
     held: int = 0
+    usual_s: float | None = None  # how long a request holds a slot
     decided: list[Passing] = field(factory=list)
-    _ends: list[tuple[float, int, None]] = field(factory=list)
+    _ends: list[tuple[float, int, Passing]] = field(factory=list)
     _expiries: list[tuple[float, int, Passing]] = field(factory=list)
     _order: "count[int]" = field(factory=count)
 
@@ -138,8 +142,11 @@ class VirtualPool:
         if gone and one.seat is not None and one.seat.waiting:
             self.queues.leave(one.seat)
             one.seat = None
-        if one.granted_at is not None and one.held_s is not None:
-            self._ends_at(max(now, one.granted_at + one.held_s))
+        held_s = one.held_s or 0.0
+        if held_s and not gone:
+            self.usual_s = held_s if self.usual_s is None else self.usual_s + USUAL_WEIGHT * (held_s - self.usual_s)
+        if one.granted_at is not None and (one.frees_at is None or one.frees_at > now):
+            self._ends_at(one, max(now, one.granted_at + held_s))
         self.catch_up(now)
 
     def catch_up(self, now: float) -> None:
@@ -150,9 +157,11 @@ class VirtualPool:
             if min(ends, expires) > now:
                 return
             if ends <= expires:
-                heappop(self._ends)
-                self.held -= 1
-                self._turn(ends)
+                _, _, one = heappop(self._ends)
+                if one.frees_at == ends:  # else it has become known better
+                    one.frees_at = -inf
+                    self.held -= 1
+                    self._turn(ends)
             else:
                 self._expire(heappop(self._expiries)[2])
 
@@ -164,11 +173,13 @@ class VirtualPool:
         one.granted_at, one.seat = now, None
         self.held += 1
         self.decided.append(one)
-        if one.held_s is not None:
-            self._ends_at(now + one.held_s)
+        held_s = one.held_s if one.done else self.usual_s
+        if held_s is not None:
+            self._ends_at(one, now + held_s)
 
-    def _ends_at(self, at: float) -> None:
-        heappush(self._ends, (at, next(self._order), None))
+    def _ends_at(self, one: Passing, at: float) -> None:
+        one.frees_at = at
+        heappush(self._ends, (at, next(self._order), one))
 
     def _expire(self, one: Passing) -> None:
         if one.seat is not None and one.seat.waiting:

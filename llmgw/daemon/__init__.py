@@ -40,6 +40,7 @@ from llmgw.tasks.keep_running import keep_running
 from llmgw.tasks.sockets import SocketListener, Watcher, listen
 from llmgw.telemetry.log import LogSink, make_log
 
+TELL_BEFORE_S = 1.0  # the end of shutdown_grace
 HARD_EXIT_AFTER_S = 10.0  # beyond every grace
 LAST_LINE_WITHIN_S = 1.0  # a log whose reader stands still must not hold the end
 ACCOUNTS_EVERY_S = 10.0
@@ -101,9 +102,11 @@ class Daemon:
                     await self._leave_the_balancer()
                     doors.cancel_scope.cancel(reason="shutting down")
                 parts.door.drain()
-                requests.cancel_scope.deadline = trio.current_time() + parts.config.door.shutdown_grace
-            if parts.gate.running:
-                parts.log.warning("requests were cut off at the end of their grace", count=len(parts.gate.running))
+                grace_s = parts.config.door.shutdown_grace
+                requests.cancel_scope.deadline = trio.current_time() + grace_s
+                services.start_soon(self._tell_who_waits, grace_s)
+            if parts.gate.cut:
+                parts.log.warning("requests were cut off at the end of their grace", count=parts.gate.cut)
             parts.door.close_all()
             await self._flush_accounts(store, everything=True)
             services.cancel_scope.cancel(reason="requests have ended")
@@ -179,6 +182,11 @@ class Daemon:
         self._hard_exit(door.balancer_pause + door.shutdown_grace + HARD_EXIT_AFTER_S)
         if self.pause_for_balancer:
             await trio.sleep(door.balancer_pause)
+
+    async def _tell_who_waits(self, grace_s: float) -> None:
+        """Shortly before the grace ends: a request in a queue can still be answered, and be asked elsewhere."""
+        await trio.sleep(grace_s - min(TELL_BEFORE_S, grace_s / 4))
+        self.parts.admission.end()
 
     def _hard_exit(self, after_s: float) -> None:
         """A thread, because what it ends may be holding the loop."""

@@ -7,7 +7,7 @@ endpoints that did not change, and one that was removed serves on until its last
 from collections.abc import Callable, Iterator
 from math import inf
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from llmgw.core.breaker import Breaker, BreakerLimits, State
 from llmgw.core.capacity import Capacity
@@ -96,6 +96,23 @@ class LiveEndpoint:
     def parts(self) -> Parts:
         return self.room.parts(self.load)
 
+    def is_still(self, endpoint: Endpoint) -> bool:
+        """Whether this is the same engine, asked the same way; what else is said of it counts from now on.
+
+        Its requests, its connections and what is known of it stay: it can't be filled a second time.
+        """
+        mine = self.endpoint
+        same = evolve(
+            mine, capacity=endpoint.capacity, max_in_flight=endpoint.max_in_flight, adapters=endpoint.adapters,
+            inject_usage=endpoint.inject_usage,
+        )  # fmt: skip
+        if same != endpoint:
+            return False
+        if mine != endpoint:
+            self.endpoint = self.client.endpoint = endpoint
+            self.known.given, self._room = endpoint.capacity, None
+        return True
+
     def limits_changed(self, queue_limit: float, kv_limit: float) -> None:
         self.queue_limit, self.kv_limit, self._room = queue_limit, kv_limit, None
         self.known.queue_limit, self.known.kv_limit = queue_limit, kv_limit
@@ -162,7 +179,7 @@ class LiveFleet:
         kept, added = {}, []
         for endpoint in fleet.endpoints:
             old = self._live.get(endpoint.id)
-            if old is not None and old.endpoint == endpoint:
+            if old is not None and old.is_still(endpoint):
                 kept[endpoint.id] = old
                 continue
             kept[endpoint.id] = live = self._added(endpoint, now)

@@ -24,6 +24,7 @@ from llmgw.tasks.alarms import Alarm, Alarms
 from llmgw.tasks.waiting_room import Waiter
 
 NOBODY_RETRY_AFTER_S = 2.0
+ENDING = Refusal(Outcome.SHUTTING_DOWN, "the gateway shuts down; ask again", retry_after_s=1.0)
 
 
 @define(eq=False)
@@ -69,6 +70,7 @@ class Admission:
     _pools: dict[str, PoolLine] = field(factory=dict, init=False)
     _asking: dict[Seat, Asking] = field(factory=dict, init=False)  # of those who wait
     _off: bool = field(init=False)
+    _ending: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         limits = self.limits
@@ -90,6 +92,8 @@ class Admission:
 
     async def wait(self, model: str, asking: Asking) -> Refusal | None:
         """Until it is granted, refused, or the client leaves. After a grant no checkpoint comes before the return."""
+        if self._ending:
+            return ENDING
         here, now = self._pool(model), trio.current_time()
         seat = Seat(asking.tenant, asking.band, asking.size, asking.arrived)
         waiter = seat.owner = Waiter[Grant | Refusal]()
@@ -148,6 +152,12 @@ class Admission:
         for seat, asking in self._asking.items():
             if seat.waiting:
                 asking.alarm.set(self._due(seat, asking))
+
+    def end(self) -> None:
+        """The process ends: whoever still waits is told, and nobody waits any more."""
+        self._ending = True
+        for here in self._pools.values():
+            self._tell_all(here, ENDING, "shutting_down")
 
     def turn(self, model: str, now: float) -> None:
         """Grant whoever may go, one after another: each grant makes the pool fuller for the next."""
@@ -268,10 +278,13 @@ class Admission:
 
     def _close(self, here: PoolLine, why: str) -> None:
         """Nobody who waits here can be served: all are told."""
+        self._tell_all(here, Refusal(Outcome.NO_ENDPOINT, why, retry_after_s=NOBODY_RETRY_AFTER_S), "no_endpoint")
+
+    def _tell_all(self, here: PoolLine, word: Refusal, reason: str) -> None:
         for seat in here.line.everybody():
             self.queues.leave(seat)
-            here.waits.refused(seat.band, seat.tenant, "no_endpoint")
-            seat.owner.tell(Refusal(Outcome.NO_ENDPOINT, why, retry_after_s=NOBODY_RETRY_AFTER_S))
+            here.waits.refused(seat.band, seat.tenant, reason)
+            seat.owner.tell(word)
 
 
 def _nobody_left() -> None:

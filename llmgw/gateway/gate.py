@@ -88,6 +88,7 @@ class Gate:
     log: Any
     anonymous: KeyRecord | None = None  # --no-auth
     shadow: Shadow | None = None  # in shadow mode
+    cut: int = 0  # requests that were cut off as the process ended
     running: dict[str, Story] = field(factory=dict)
 
     def begin(self, exchange: Exchange, route: Route) -> Story:
@@ -109,6 +110,7 @@ class Gate:
         if story.outcome is None:
             story.outcome = Outcome.CLIENT_GONE if exchange.client_gone else Outcome.SHUTTING_DOWN
             story.status = 499 if exchange.client_gone else 503
+            self.cut += not exchange.client_gone
         now = trio.current_time()
         if story.outcome is Outcome.CLIENT_STALLED:
             self.metrics.deadlines["write_stall"] += 1

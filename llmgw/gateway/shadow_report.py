@@ -57,7 +57,7 @@ def _verdict(bands: Sequence[Mapping[str, Any]], culprits: Sequence[Mapping[str,
     first = culprits[0]
     without = hurt["first_token_alone_p99_s"]
     return (
-        f"{hurt['band']} waited behind {first['band']} of tenant {first['tenant']}: its first token took "
+        f"{hurt['band']} waited behind {first['band']} of tenant {first['tenant']}: its first token took up to "
         f"{hurt['first_token_behind_p99_s']:g} s (p99) then"
         + (f", and {without:g} s otherwise" if without is not None else "")
         + "; with admission on it would go first"

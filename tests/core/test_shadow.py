@@ -82,6 +82,26 @@ def test_bronze_that_would_have_waited_longer_holds_its_slot_later():
     assert virtual.held == 0
 
 
+def test_one_whose_end_is_not_known_yet_is_taken_to_be_as_long_as_usual():
+    """In reality gold stands behind the bronze and ends late; in the shadow it went first, and holds nobody up."""
+    virtual, mirror = pool(1), Mirror(1)
+    first = passing(Band.BRONZE)
+    virtual.arrive(first, 0.0)
+    mirror.sent(first, 0.0)
+    batch = [passing(Band.BRONZE, arrived=0.1) for _ in range(5)]
+    golds = [passing(Band.GOLD, arrived=0.2), passing(Band.GOLD, arrived=0.2)]
+    for one in (*batch, *golds):
+        virtual.arrive(one, one.arrived)
+        mirror.sent(one, one.arrived)
+    for number, one in enumerate((first, *batch, *golds), 1):
+        ends(one, mirror, virtual, 2.0 * number)
+
+    assert [one.granted_at for one in golds] == [2.0, 4.0]
+    assert batch[-1].granted_at == pytest.approx(14.0)
+    virtual.catch_up(100.0)
+    assert (virtual.held, virtual.line.waiting) == (0, 0)
+
+
 def test_what_would_have_been_refused_is_counted_and_holds_nothing():
     virtual = virtual_pool(AdmissionLimits(ttl={"gold": 30.0}).rules(), 2, 10**6)
     virtual.slots = 1

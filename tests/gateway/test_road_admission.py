@@ -518,3 +518,22 @@ async def test_switched_off_while_some_wait_all_go(autojump_clock: MockClock) ->
 
         assert (w.endpoint().in_flight, w.gate.admission.waiting) == (5, 0)
         await until_idle(slow)
+
+
+async def test_an_endpoint_whose_limits_change_by_a_reload_keeps_what_it_has(autojump_clock: MockClock) -> None:
+    """It is not filled a second time, and nobody goes past its max_in_flight."""
+    slow = Slow()
+    async with world(slots(slow, 2), ring=RING) as w:
+        for n in range(6):
+            await ask(w, str(n), Band.PLATINUM if n < 2 else Band.GOLD)
+        assert (w.endpoint().in_flight, w.gate.admission.waiting) == (2, 4)
+        model = w.live.fleet.models["m"]
+        before = w.endpoint()
+        less = evolve(model.endpoints[0], max_in_flight=2, capacity=3)
+        w.live.apply(fleet_of((evolve(model, endpoints=(less,)),)), trio.current_time())
+        w.gate.admission.apply(AdmissionLimits())
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert w.endpoint() is before
+        assert (w.endpoint().in_flight, w.endpoint().capacity, w.gate.admission.waiting) == (2, 3, 4)
+        await until_idle(slow)

@@ -177,3 +177,25 @@ def test_a_gateway_that_was_killed_starts_again_with_its_keys_and_its_rows(home:
     again = home.gateway(config)
     assert httpx.post(f"{again.url}/v1/chat/completions", **asked).status_code == 200
     wait_until(lambda: len(usage_rows(again)) == 2, within_s=2)
+
+
+async def test_who_waits_when_the_grace_ends_is_answered_and_who_is_cut_is_counted(home: House):
+    engine = home.engine(decode_rate=10, slots=1)
+    config = config_of({"a": engine.url}, server="balancer_pause = 0\nshutdown_grace = 2")
+    gateway = home.gateway(config.replace('engine = "sim"', 'engine = "sim"\ncapacity = 1'))
+    clients, answers = Clients(gateway, gateway.make_key()), list[Answer]()
+
+    async def ask() -> None:
+        answers.append(await clients.ask(chat(max_tokens=1000)))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(ask)
+        await trio.to_thread.run_sync(wait_until, lambda: gateway.ctl("status")["waiting"] == 3)
+        gateway.process.signal(signal.SIGTERM)
+    assert await trio.to_thread.run_sync(gateway.process.wait, 10) == 0
+    told = [answer for answer in answers if answer.status == 503]
+    assert len(told) == 3
+    assert all(int(answer.headers["retry-after"]) >= 1 for answer in told)
+    (line,) = [line for line in gateway.log() if line["event"] == "requests were cut off at the end of their grace"]
+    assert line["count"] == 1
