@@ -93,7 +93,7 @@ class Gateway:
             for n, told in enumerate(self.engines)
         )
         fleet = LiveFleet(lambda endpoint: EngineClient(endpoint, _nowhere))
-        fleet.limits_changed(limits.queue_limit, limits.kv_limit)
+        fleet.limits_changed(limits.queue_limit, limits.kv_limit, limits.sample_stale)
         lives = fleet.apply(fleet_of((Model(MODEL, endpoints=endpoints),)), 0.0)
         pool = fleet.pool(MODEL)
         assert pool is not None

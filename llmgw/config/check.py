@@ -40,6 +40,7 @@ NOT_ABOVE = (
     ("relay.first_token", "relay.total"),
     ("relay.idle", "relay.total"),
     ("breaker.open_for", "breaker.open_max"),
+    ("probe.metrics", "admission.sample_stale"),
     ("store.usage_batch_max", "store.usage_queue_max"),
 )
 # As a browser sends it: no path, no slash at the end, small letters.

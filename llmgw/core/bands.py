@@ -39,6 +39,10 @@ class AdmissionLimits:
     )
     queue_limit: float = setting(5.0, Unit.RATIO, "requests waiting in an engine that make it full", at_least=1)
     kv_limit: float = setting(0.8, Unit.RATIO, "share of its KV cache that makes it full", at_least=0.05, at_most=1)
+    sample_stale: float = setting(
+        2.0, Unit.SECONDS, "a sample this old is dropped; of an engine that had them, and we were awake, it means full",
+        at_least=0.1,
+    )  # fmt: skip
     queue_seats_max: int = setting(1000, Unit.COUNT, "requests of one band that may wait, over all pools", at_least=1)
     queue_bytes_max: int = setting(64 * 1024**2, Unit.BYTES, "what their bodies may hold together", at_least=1024)
     overflow_after: float = setting(

@@ -16,6 +16,8 @@ from llmgw.core.prefix import PrefixIndex
 from llmgw.core.saturation import BATCH, KV_LIMIT, QUEUE_LIMIT, Parts, Room, Sample, pool_saturation, room
 from llmgw.engines.client import EngineClient
 
+SAMPLE_STALE_S = 2.0
+
 
 def _nobody(_: "LiveEndpoint") -> None:
     """Nobody waits for news of endpoints."""
@@ -41,6 +43,7 @@ class LiveEndpoint:
     busy_until: float = 0.0  # after its own 429 or 503: full until then
     queue_limit: float = QUEUE_LIMIT
     kv_limit: float = KV_LIMIT
+    sample_stale: float = SAMPLE_STALE_S  # a sample this old is none
     on_restart: Callable[["LiveEndpoint"], None] | None = None
     on_news: Callable[["LiveEndpoint"], None] = _nobody  # there may be more room now, or less
     served: int = field(default=0, init=False)
@@ -113,8 +116,8 @@ class LiveEndpoint:
             self.known.given, self._room = endpoint.capacity, None
         return True
 
-    def limits_changed(self, queue_limit: float, kv_limit: float) -> None:
-        self.queue_limit, self.kv_limit, self._room = queue_limit, kv_limit, None
+    def limits_changed(self, queue_limit: float, kv_limit: float, sample_stale: float) -> None:
+        self.queue_limit, self.kv_limit, self.sample_stale, self._room = queue_limit, kv_limit, sample_stale, None
         self.known.queue_limit, self.known.kv_limit = queue_limit, kv_limit
 
     def usable(self, now: float) -> bool:
@@ -168,6 +171,7 @@ class LiveFleet:
     prefix_entries_max: int = 50_000
     queue_limit: float = QUEUE_LIMIT
     kv_limit: float = KV_LIMIT
+    sample_stale: float = SAMPLE_STALE_S
     on_news: Callable[[LiveEndpoint], None] = _nobody
     fleet: Fleet = field(factory=Fleet)
     _pools: dict[str, Pool] = field(factory=dict, init=False)
@@ -225,7 +229,7 @@ class LiveFleet:
     def _added(self, endpoint: Endpoint, now: float) -> LiveEndpoint:
         live = LiveEndpoint(
             endpoint, self.make_client(endpoint), Breaker(self.breaker_limits), now,
-            queue_limit=self.queue_limit, kv_limit=self.kv_limit,
+            queue_limit=self.queue_limit, kv_limit=self.kv_limit, sample_stale=self.sample_stale,
         )  # fmt: skip
         live.on_restart, live.on_news = self._forget_prompts, self._tell
         return live
@@ -233,10 +237,10 @@ class LiveFleet:
     def _tell(self, live: LiveEndpoint) -> None:
         self.on_news(live)
 
-    def limits_changed(self, queue_limit: float, kv_limit: float) -> None:
-        self.queue_limit, self.kv_limit = queue_limit, kv_limit
+    def limits_changed(self, queue_limit: float, kv_limit: float, sample_stale: float) -> None:
+        self.queue_limit, self.kv_limit, self.sample_stale = queue_limit, kv_limit, sample_stale
         for live in self:
-            live.limits_changed(queue_limit, kv_limit)
+            live.limits_changed(queue_limit, kv_limit, sample_stale)
 
     def _forget_prompts(self, live: LiveEndpoint) -> None:
         pool = self._pools.get(live.endpoint.model)

@@ -19,7 +19,6 @@ from llmgw.wire.engine_errors import read_error
 from llmgw.wire.engine_metrics import has_metrics, read_metrics
 
 FAILURES = (Unreachable, BrokeOff, NotHttp, DialTimeout, Interrupted)
-STALE_AFTER = 4  # periods without a good scrape
 # It has no metrics for us, now or later: no key for them, not served, switched off (llama.cpp without --metrics).
 _REFUSED = frozenset({401, 403, 404, 405, 501})
 _JITTER = 0.1
@@ -98,7 +97,7 @@ class Probing:
         """On its own, since a scrape that hangs would keep the old sample alive."""
         live = self.live
         while not live.leaving:
-            life = STALE_AFTER * self.limits().metrics
+            life = live.sample_stale
             due = (live.sample.at if live.sample is not None else trio.current_time()) + life
             await trio.sleep_until(due)
             now = trio.current_time()
@@ -139,7 +138,7 @@ class Probing:
         """One that had metrics and answers none of several scrapes counts as full; one that never had is unknown."""
         self.missed += 1
         self.live.sample_why = why
-        if self.live.sample is None and self.sampled and self.missed >= STALE_AFTER:
+        if self.live.sample is None and self.sampled and self.missed * self.limits().metrics >= self.live.sample_stale:
             self.live.silent = True
 
     def _same_process(self, start: float | None) -> None:

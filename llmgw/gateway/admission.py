@@ -139,7 +139,7 @@ class Admission:
         self.limits, self._off = limits, limits.mode != Mode.ON
         for seats in self.queues.seats.values():
             seats.seats_max, seats.bytes_max = limits.queue_seats_max, limits.queue_bytes_max
-        self.live.limits_changed(limits.queue_limit, limits.kv_limit)
+        self.live.limits_changed(limits.queue_limit, limits.kv_limit, limits.sample_stale)
         for model, here in list(self._pools.items()):
             here.line.rules_changed(self._rules(model))
             here.waits.tenants_max = limits.tenants_max

@@ -57,6 +57,10 @@ ROWS = {
         '[[models]]\nname = "m"\nfloors = {brozne = 0.1}',
         ["models[0].floors.brozne:", "did you mean 'bronze'?"],
     ),
+    "samples that are stale before the next": (
+        '[probe]\nmetrics = "5s"',
+        ["probe.metrics:", 'admission.sample_stale = "2s" (the default)'],
+    ),
     "a floor below nothing": (
         "[admission]\nfloors = {bronze = -0.1}",
         ["admission.floors:", "bronze: -0.1 is too little"],

@@ -209,7 +209,7 @@ async def test_a_metric_that_vanishes_is_unknown_at_once(autojump_clock: MockClo
         ((200, b"vllm:num_requests_running many\n"), "the metrics have no number"),
     ],
 )
-async def test_a_sample_older_than_four_periods_is_no_sample(
+async def test_a_sample_that_is_stale_is_no_sample(
     autojump_clock: MockClock, answer: Answer, why: str
 ) -> None:
     engine = ScriptedEngine(metrics=[load(9), answer])
@@ -228,6 +228,18 @@ async def test_a_sample_older_than_four_periods_is_no_sample(
     assert live.sample_why
     assert live.healthy is True
     assert [healthy for _, healthy in watched.changes] == [True]
+
+
+async def test_how_old_a_sample_may_be_is_the_configs(autojump_clock: MockClock) -> None:
+    live = live_endpoint(ScriptedEngine(metrics=[load(9), Unreachable("connection refused")]))
+    live.limits_changed(5.0, 0.8, sample_stale=7.0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Watched(live).run)
+        await trio.sleep(6.99)
+        assert live.sample is not None
+        await trio.sleep(0.02)
+        assert live.sample is None
+        nursery.cancel_scope.cancel()
 
 
 async def test_samples_come_back_when_scrapes_do(autojump_clock: MockClock) -> None:
