@@ -209,9 +209,7 @@ async def test_a_metric_that_vanishes_is_unknown_at_once(autojump_clock: MockClo
         ((200, b"vllm:num_requests_running many\n"), "the metrics have no number"),
     ],
 )
-async def test_a_sample_that_is_stale_is_no_sample(
-    autojump_clock: MockClock, answer: Answer, why: str
-) -> None:
+async def test_a_sample_that_is_stale_is_no_sample(autojump_clock: MockClock, answer: Answer, why: str) -> None:
     engine = ScriptedEngine(metrics=[load(9), answer])
     live = live_endpoint(engine)
     watched = Watched(live)
