@@ -87,7 +87,7 @@ class Gateway:
     def __attrs_post_init__(self) -> None:
         limits = self.limits
         self.queues = Queues({band: Seats(limits.queue_seats_max, limits.queue_bytes_max) for band in Band})
-        self.line = self.queues.lines[MODEL] = new_line(limits.rules())
+        self.line = new_line(limits.rules())
         endpoints = tuple(
             Endpoint(f"e{n}", MODEL, f"http://e{n}", told.kind, capacity=told.capacity)
             for n, told in enumerate(self.engines)

@@ -241,7 +241,6 @@ class Queues:
     """Every pool's line, under one bound a band."""
 
     seats: dict[Band, Seats]
-    lines: dict[str, Line] = field(factory=dict)
 
     def seat(self, line: Line, seat: Seat, now: float) -> Seat | Full | None:
         """Give it a place. Returns who had to make room for it, out of its line already; or why there is none."""

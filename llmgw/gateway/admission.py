@@ -5,7 +5,6 @@ moment it is told, gives up, or its client leaves. Between a grant and the pick 
 visible nowhere, so until then it counts on the endpoint that had most room (``granted``).
 """
 
-from collections import Counter
 from functools import partial
 from math import inf
 
@@ -19,11 +18,16 @@ from llmgw.core.outcome import Outcome, Refusal
 from llmgw.core.saturation import Parts
 from llmgw.core.seats import Seat, Seats
 from llmgw.engines.live import LiveEndpoint, LiveFleet, Pool
+from llmgw.gateway import verdicts
 from llmgw.gateway.waits import Waits
 from llmgw.tasks.alarms import Alarm, Alarms
 from llmgw.tasks.waiting_room import Waiter
 
-NOBODY_RETRY_AFTER_S = 2.0
+REMOVED = Refusal(
+    Outcome.NO_ENDPOINT,
+    "the model was removed while the request waited",
+    retry_after_s=verdicts.NO_ENDPOINT_FOR_S,
+)
 ENDING = Refusal(Outcome.SHUTTING_DOWN, "the gateway shuts down; ask again", retry_after_s=1.0)
 
 
@@ -144,9 +148,9 @@ class Admission:
             here.line.rules_changed(self._rules(model))
             here.waits.tenants_max = limits.tenants_max
             if self.live.pool(model) is None:
-                self._close(here, "the model was removed while the request waited")
+                self._tell_all(here, REMOVED, "no_endpoint")
                 here.alarm.set(inf)
-                del self._pools[model], self.queues.lines[model]
+                del self._pools[model]
             else:
                 self.turn(model, trio.current_time())
         for seat, asking in self._asking.items():
@@ -165,7 +169,7 @@ class Admission:
         while here.line.waiting:
             saturation = pool.saturation(now) if pool is not None else None
             if pool is None or saturation is None:
-                self._close(here, _nobody(model, pool, now))
+                self._tell_all(here, _nobody(model, pool, now), "no_endpoint")
                 return
             pick = self.queues.next(here.line, -inf if self._off else saturation, now)
             if pick is None:
@@ -193,7 +197,7 @@ class Admission:
         here = self._pools.get(model)
         if here is None:
             limits = self.limits
-            line = self.queues.lines[model] = new_line(self._rules(model))
+            line = new_line(self._rules(model))
             alarm = self.alarms.new(lambda: self.left(model))
             here = self._pools[model] = PoolLine(model, line, Waits(limits.tenants_max), alarm)
         return here
@@ -276,11 +280,8 @@ class Admission:
         ceiling = here.line.bands[band].rule.ceiling
         return f"{ahead}; saturation {saturation:.2f} ({_fullest(fullest.parts())}), {band.value}'s ceiling {ceiling:g}"
 
-    def _close(self, here: PoolLine, why: str) -> None:
-        """Nobody who waits here can be served: all are told."""
-        self._tell_all(here, Refusal(Outcome.NO_ENDPOINT, why, retry_after_s=NOBODY_RETRY_AFTER_S), "no_endpoint")
-
     def _tell_all(self, here: PoolLine, word: Refusal, reason: str) -> None:
+        """Nobody who waits here can be served."""
         for seat in here.line.everybody():
             self.queues.leave(seat)
             here.waits.refused(seat.band, seat.tenant, reason)
@@ -291,11 +292,8 @@ def _nobody_left() -> None:
     """Nobody can leave between a word and its hearing."""
 
 
-def _nobody(model: str, pool: Pool | None, now: float) -> str:
-    """Without a word of the endpoints' names, as where nobody waited."""
-    reasons = Counter((one.unusable(now) or "").partition(":")[0] for one in (pool.endpoints if pool else ()))
-    said = ", ".join(f"{count} {why}" for why, count in reasons.most_common()) or "none is configured"
-    return f"no endpoint can serve model {model} now ({said})"
+def _nobody(model: str, pool: Pool | None, now: float) -> Refusal:
+    return verdicts.no_endpoint(model, (one.unusable(now) or "" for one in (pool.endpoints if pool else ())))
 
 
 def _full(band: Band, full: Full) -> Refusal:

@@ -3,7 +3,6 @@
 The road decides; the gate keeps the counts true. Everything here is synchronous.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,6 +16,7 @@ from llmgw.core.outcome import Outcome, Refusal
 from llmgw.core.retry import RetryBudget, is_health, is_illness
 from llmgw.core.scheduling import SCORERS, Ask, Chosen, NoEndpoint, Weights, choose
 from llmgw.engines.live import LiveEndpoint, LiveFleet
+from llmgw.gateway import verdicts
 from llmgw.gateway.admission import Admission
 from llmgw.gateway.desk import FrontDesk
 from llmgw.gateway.exchange import Exchange
@@ -32,7 +32,6 @@ from llmgw.telemetry.log import clean
 from llmgw.telemetry.metrics import Metrics
 from llmgw.wire import openai
 
-RETRY_AFTER_S = 2.0
 DEADLINES = {outcome: name for name, outcome in TIMED_OUT.items()}
 _LABEL = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 
@@ -197,12 +196,7 @@ class Gate:
             self.metrics.deadlines[deadline] += 1
 
     def nobody(self, model: Model, choice: NoEndpoint) -> Refusal:
-        """No endpoint can take this request: why, without a word of their names."""
-        reasons = Counter(why.partition(":")[0] for _, why, _ in choice.account)
-        said = ", ".join(f"{count} {why}" for why, count in reasons.most_common()) or "none is configured"
-        return Refusal(
-            Outcome.NO_ENDPOINT, f"no endpoint can serve model {model.name} now ({said})", retry_after_s=RETRY_AFTER_S
-        )
+        return verdicts.no_endpoint(model.name, (why for _, why, _ in choice.account))
 
     def refused(self, refusal: Refusal, request_id: str, peer: str) -> None:
         """A refusal off the road, by the door or the front desk."""

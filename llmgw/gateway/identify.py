@@ -38,6 +38,7 @@ def keys_in(headers: Headers) -> dict[bytes, str] | Refusal:
         if name == b"authorization":
             scheme, _, key = key.partition(b" ")
             key = key.strip() if scheme.lower() == b"bearer" else b""
-        if key and found.setdefault(name, key.decode("latin-1")) != key.decode("latin-1"):
+        text = key.decode("latin-1")
+        if text and found.setdefault(name, text) != text:
             return Refusal(Outcome.BAD_REQUEST, f"two different {name.decode()} headers were given; send one")
     return found

@@ -118,6 +118,7 @@ class Shadow:
             real = self.live.pool(model)
             if real is None:
                 del self._pools[model]
+                self._keys = {one: key for one, key in self._keys.items() if key[0] != model}
             else:
                 pool.line.rules_changed(limits.rules(real.model.bands))
 

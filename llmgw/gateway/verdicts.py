@@ -1,9 +1,13 @@
 """What an engine's failing means to the client: one refusal for each way it can fail."""
 
+from collections import Counter
+from collections.abc import Iterable
+
 from llmgw.core.outcome import Outcome, Refusal
 from llmgw.wire.engine_errors import EngineError, read_error
 
 _BUSY_FOR_S = 1.0
+NO_ENDPOINT_FOR_S = 2.0
 
 
 def of_status(status: int, body: bytes, retry_after: bytes) -> Refusal:
@@ -26,6 +30,15 @@ def retry_after_s(value: bytes) -> float:
         return min(60.0, max(1.0, float(value)))
     except ValueError:
         return _BUSY_FOR_S
+
+
+def no_endpoint(model: str, whys: Iterable[str]) -> Refusal:
+    """No endpoint can take this request: why, without a word of their names."""
+    reasons = Counter(why.partition(":")[0] for why in whys)
+    said = ", ".join(f"{count} {why}" for why, count in reasons.most_common()) or "none is configured"
+    return Refusal(
+        Outcome.NO_ENDPOINT, f"no endpoint can serve model {model} now ({said})", retry_after_s=NO_ENDPOINT_FOR_S
+    )
 
 
 def timed_out(limit: str, seconds: float, outcome: Outcome) -> Refusal:

@@ -17,7 +17,7 @@ def queues(
     floors: dict[str, float] | None = None, seats_max: int = 1000, bytes_max: int = 10**6
 ) -> tuple[Queues, Line]:
     found = Queues({band: Seats(seats_max, bytes_max) for band in Band})
-    line = found.lines["m"] = new_line(AdmissionLimits(floors=floors or {}).rules())
+    line = new_line(AdmissionLimits(floors=floors or {}).rules())
     return found, line
 
 
