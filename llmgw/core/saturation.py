@@ -104,11 +104,6 @@ def room(
     return Room(others, max(may_run(sample, capacity, kv_limit), ran), capacity, kv, queue_limit)
 
 
-def saturation(in_flight: int, sample: Sample | None, capacity: int | None) -> float:
-    """Of one endpoint; ``in_flight`` is ours."""
-    return room(sample, capacity).saturation(in_flight)
-
-
 def may_run(sample: Sample, capacity: int | None, kv_limit: float = KV_LIMIT) -> int:
     """What the engine can run now, as far as the sample shows: more than before, but no more than its memory holds."""
     running = sample.running or 0

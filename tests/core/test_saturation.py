@@ -5,7 +5,11 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmgw.core.saturation import Sample, may_run, pool_saturation, room, saturation
+from llmgw.core.saturation import Sample, may_run, pool_saturation, room
+
+
+def saturation(in_flight: int, seen: Sample | None, capacity: int | None) -> float:
+    return room(seen, capacity).saturation(in_flight)
 
 
 def sample(running: int | None, waiting: int | None = 0, **more: object) -> Sample:

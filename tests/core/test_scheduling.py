@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from llmgw.core.breaker import Breaker, BreakerLimits
 from llmgw.core.fleet import Endpoint
 from llmgw.core.prefix import PrefixIndex
-from llmgw.core.saturation import Sample, saturation
+from llmgw.core.saturation import Sample, room
 from llmgw.core.scheduling import CROWDED_MORE, SCORERS, Ask, Chosen, NoEndpoint, Weights, choose, explain_choice, unfit
 
 WEIGHTS = Weights()
@@ -30,7 +30,7 @@ class At:
     breaker: Breaker = field(factory=Breaker)
 
     def saturation(self, now: float) -> float:
-        return saturation(self.in_flight, self.sample, self.capacity)
+        return room(self.sample, self.capacity).saturation(self.in_flight)
 
     def unusable(self, now: float) -> str | None:
         return self.why_not
