@@ -37,7 +37,9 @@ class Fetch:
 class Launch:
     """One entry of ``wanted``. ``argv`` and the values of ``env`` may hold {host} {port} {port:NAME} {gpus}.
 
-    ``key`` is the engine's own API key, given in the environment as ``key_env`` and never told again.
+    ``key`` is the engine's own API key, given in the environment as ``key_env`` and never told again. An engine
+    that reads its key from a file alone gets one: ``key_file`` is its text with {key} in it, mode 0600, and argv
+    names it as {key_file}.
     """
 
     id: str
@@ -54,6 +56,7 @@ class Launch:
     stop_grace_s: float = 30.0
     key: str = field(default="", repr=False)
     key_env: str = ""
+    key_file: str = ""
 
 
 @frozen

@@ -1,0 +1,157 @@
+"""How a placement is told: every candidate, every failed check, the scores of the rest, and what would change it."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from llmgw.core.explain import Considered, Explanation, Fact
+from llmgw.core.offers import Demand, NodeOffer
+from llmgw.core.placement import Candidate, Placed, ShardPlace, Unplaceable, gib
+
+CHANGES_MAX = 5
+
+
+def explain(subject: str, demand: Demand, result: Placed | Unplaceable, next_command: str = "") -> Explanation:
+    if isinstance(result, Placed):
+        verdict, changes = _where(result), tuple[str, ...]()
+    else:
+        verdict, changes = _nowhere(demand, result), tuple(_changes(demand, result))[:CHANGES_MAX]
+    return Explanation(
+        subject, verdict, tuple(_asked(demand)), considered(result), changes, next_command or "llmgw ctl nodes"
+    )
+
+
+def considered(result: Placed | Unplaceable) -> tuple[Considered, ...]:
+    """A node an entry, and an entry for each GPU with something against it or with a shard."""
+    return tuple(one for candidate in result.candidates for one in _entries(candidate, result))
+
+
+def reasons_in_short(result: Unplaceable) -> str:
+    """One sentence: how many nodes failed which check, the most frequent first."""
+    if not result.candidates:
+        return "there are no nodes"
+    tally = Counter(_main_check(candidate) for candidate in result.candidates)
+    return ", ".join(f"{count} {what}" for what, count in tally.most_common())
+
+
+def why_nothing_lands(node: NodeOffer) -> str:
+    """Why a node gets nothing new, whatever is asked; empty: it may."""
+    if node.trouble:
+        return node.trouble
+    if node.target != "schedulable":
+        return node.target + (f": {node.target_why}" if node.target_why else "")
+    if node.gpus and all(offer.claims for offer in node.gpus):
+        return f"full: {len(node.gpus)} of {len(node.gpus)} GPUs claimed"
+    if node.gpus and all(offer.claims or offer.gpu.excluded or offer.gpu.sliced for offer in node.gpus):
+        return "full: no GPU is both healthy and unclaimed"
+    return ""
+
+
+def _where(result: Placed) -> str:
+    shards = "; ".join(_shard(shard, len(result.shards)) for shard in result.shards)
+    return f"goes to {shards}"
+
+
+def _shard(shard: ShardPlace, of: int) -> str:
+    rank = f"rank {shard.rank} on " if of > 1 else ""
+    gpus = f" ({len(shard.gpus)} GPU{'s' if len(shard.gpus) > 1 else ''})" if shard.gpus else ""
+    return f"{rank}{shard.node}{gpus}"
+
+
+def _nowhere(demand: Demand, result: Unplaceable) -> str:
+    room = f"{result.room} of {demand.shards} shards would fit: " if result.room else ""
+    return f"no node fits: {room}{reasons_in_short(result)}"
+
+
+def _asked(demand: Demand) -> Iterator[Fact]:
+    gpus = f"{demand.gpus} GPU{'s' if demand.gpus != 1 else ''}" if demand.gpus else "no GPU"
+    memory = ""
+    if demand.gpus:
+        memory = f" with {gib(demand.need_mib)} GiB free on each" if demand.need_mib else ", each whole"
+    alone = ", nobody beside it" if demand.gpus and demand.exclusive and demand.need_mib else ""
+    yield Fact(f"{demand.shards} shard{'s' if demand.shards != 1 else ''} of {gpus}{memory}{alone}")
+    if demand.memory_mib:
+        yield Fact(f"{gib(demand.memory_mib)} GiB of host memory a shard")
+    if demand.rules.selector:
+        yield Fact("labels " + ", ".join(f"{k}={v}" for k, v in sorted(demand.rules.selector.items())))
+    yield Fact(f"strategy: {demand.rules.strategy}")
+
+
+def _entries(candidate: Candidate, result: Placed | Unplaceable) -> Iterator[Considered]:
+    name = candidate.node.name
+    mine = [shard for shard in result.shards if shard.node == name] if isinstance(result, Placed) else []
+    scores = {**candidate.scores, "total": candidate.score} if candidate.scores else {}
+    yield Considered(name, bool(mine), tuple(map(str, candidate.misses)), scores)
+    taken = {uuid for shard in mine for uuid in shard.gpus}
+    for seen in candidate.gpus:
+        gpu = seen.offer.gpu
+        if seen.misses or gpu.uuid in taken:
+            label = f"{name} {seen.offer.label} ({gpu.model or 'GPU'}, {gpu.uuid})"
+            yield Considered(label, gpu.uuid in taken, tuple(map(str, seen.misses)))
+
+
+_SHORT = {
+    "node": "not there",
+    "selector": "without the label",
+    "named": "not named",
+    "apart from": "beside a model it must not stand beside",
+    "one per node": "with a replica already",
+    "host memory": "short of host memory",
+    "moves away": "it moves away from",
+}
+
+
+def _main_check(candidate: Candidate) -> str:
+    """What stands in the way first: a node that is not there is not also short of memory."""
+    if not candidate.misses:
+        return "with room for a part"
+    first = candidate.misses[0]
+    if first.check == "target":
+        return str(first.have)
+    if first.check != "gpus":
+        return _SHORT.get(first.check, first.check)
+    if not candidate.gpus:
+        return "without GPUs"
+    kinds = {miss.check for seen in candidate.gpus for miss in seen.misses}
+    for check, words in _GPU_SHORT:
+        if check in kinds:
+            return words
+    return "with too few GPUs"
+
+
+_GPU_SHORT = (
+    ("memory", "short of GPU memory"),
+    ("exclusive", "with GPUs claimed"),
+    ("evidence", "with GPUs excluded"),
+    ("driver", "whose driver does not answer"),
+    ("sliced", "cut into slices"),
+)
+
+
+def _changes(demand: Demand, result: Unplaceable) -> Iterator[str]:
+    """The nearest ways out: nodes that fail one check alone, then the card that lacks least."""
+    for candidate in result.candidates:
+        checks = {miss.check for miss in candidate.misses}
+        name = candidate.node.name
+        if checks == {"target"}:
+            yield f"uncordon {name}: llmgw ctl uncordon {name}"
+        elif checks == {"node"}:
+            yield f"{name} comes back ({candidate.node.trouble})"
+        elif checks == {"selector"}:
+            missing = ", ".join(str(miss.need) for miss in candidate.misses)
+            yield f"label {missing} on {name}"
+    nearest = min(_lacking(demand, result), default=None)
+    if nearest is not None:
+        lacks, where = nearest
+        yield f"{gib(lacks)} GiB more free on {where}"
+    if not result.candidates:
+        yield "a node with an agent: llmgw ctl nodes invite"
+
+
+def _lacking(demand: Demand, result: Unplaceable) -> Iterator[tuple[int, str]]:
+    for candidate in result.candidates:
+        if any(miss.check not in ("gpus", "host memory") for miss in candidate.misses):
+            continue
+        for seen in candidate.gpus:
+            if [miss.check for miss in seen.misses] == ["memory"]:
+                need = demand.need_mib or seen.offer.gpu.total_mib
+                yield need - seen.offer.free_mib, f"{candidate.node.name} {seen.offer.label}"
