@@ -72,7 +72,31 @@ def _requests(db: Database) -> None:
     )
 
 
-MIGRATIONS: Sequence[Migration] = (one,)
+def two(db: Database) -> None:
+    """Version 0.3: nodes and what they run."""
+    _nodes(db)
+
+
+def _nodes(db: Database) -> None:
+    # Plain SQL for the defaults: `sqlite-utils` quotes them.
+    db.conn.execute(
+        """
+        create table nodes (
+            name text primary key, credential blob not null unique, joined_at real not null, joined_with text not null,
+            labels text not null, address text not null, boot text not null, version text not null,
+            target text not null default 'schedulable', target_by text not null default '', target_at real,
+            target_why text not null default '', seen_at real, given_up_at real,
+            replaced blob, removed_at real, removed_why text not null default ''
+        )
+        """
+    )
+    times = {"created_at": float, "expires_at": float, "revoked_at": float}
+    columns = {"id": str, "digest": bytes, "created_by": str, "uses_max": int, "uses": int}
+    db.table("join_tokens").create(columns | times, pk="id", not_null={*columns, *times} - {"id", "revoked_at"})
+    db.table("meta").insert({"key": "nodes_revision", "value": "0"})
+
+
+MIGRATIONS: Sequence[Migration] = (one, two)
 
 
 def migrate(db: Database, path: Path, migrations: Sequence[Migration] = MIGRATIONS, version: str = __version__) -> None:
@@ -81,7 +105,7 @@ def migrate(db: Database, path: Path, migrations: Sequence[Migration] = MIGRATIO
     if have > len(migrations):
         raise StoreTooNew(f"{path} was written by a newer llmgw: run llmgw {_needs(db)} or newer, or put back a copy")
     for number, step in enumerate(migrations[have:], start=have + 1):
-        if number > 1:
+        if have:  # a new file has nothing to lose
             copy(db.conn, path.with_name(f"{path.name}.before-{number}"))
         _apply(db, step, number, version)
 

@@ -231,11 +231,11 @@ def test_a_migration_makes_a_copy_of_what_was(tmp_path):
 
     migrate(db, at(tmp_path).database, [*MIGRATIONS, add_colour], version="9.9")
 
-    copy = tmp_path / "llmgw.db.before-2"
+    copy = tmp_path / f"llmgw.db.before-{len(MIGRATIONS) + 1}"
     assert "colour" in db.table("tenants").columns_dict
     before = Database(sqlite3.connect(copy))
     assert "colour" not in before.table("tenants").columns_dict
-    assert before.conn.execute("pragma user_version").fetchone() == (1,)
+    assert before.conn.execute("pragma user_version").fetchone() == (len(MIGRATIONS),)
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     db.conn.close()
     before.conn.close()
@@ -249,7 +249,7 @@ def test_a_migration_that_fails_changes_nothing(tmp_path):
         migrate(db, at(tmp_path).database, [*MIGRATIONS, break_half_way])
     db.conn.close()
 
-    assert rows(tmp_path, "pragma user_version") == [(1,)]
+    assert rows(tmp_path, "pragma user_version") == [(len(MIGRATIONS),)]
     open_inline(tmp_path).close()
 
 
