@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import cached_property
 
 import attrs
 from attrs import field, frozen
@@ -52,7 +53,7 @@ class EngineSpec:
     start_within_s: float = 600.0
     stop_grace_s: float = 0.0  # 0: the preset's
 
-    @property
+    @cached_property
     def revision(self) -> str:
         """Twelve hexadecimal digits."""
         said = {name: value for name, value in attrs.asdict(self).items() if name not in _WITHOUT_RESTART}

@@ -1,0 +1,94 @@
+"""What an action makes of a replica's row. Pure: names, generations and the wall clock come in."""
+
+import re
+from collections.abc import Mapping
+
+import attrs
+
+from llmgw.core.actions import (
+    Action,
+    Again,
+    Blocked,
+    Create,
+    Fail,
+    Forget,
+    Leave,
+    Renew,
+    Return,
+    Settled,
+    Start,
+    Stop,
+    StopFirst,
+)
+from llmgw.core.replicas import Phase, Replica
+
+_SLUG_MAX = 48
+
+
+def slug(model: str) -> str:
+    """A model's name as a part of a directory's: letters, digits, dots and dashes."""
+    kept = re.sub(r"[^a-z0-9.]+", "-", model.lower()).strip("-.")
+    return kept[:_SLUG_MAX].strip("-.") or "model"
+
+
+def created(action: Create, number: int, wall: float) -> Replica:
+    return Replica(
+        f"{slug(action.model)}-{number}",
+        action.model,
+        action.spec,
+        why=action.why,
+        since=wall,
+        made_at=wall,
+        replaces=action.replaces,
+        avoid=action.avoid,
+    )
+
+
+def after(row: Replica, action: Action, wall: float, generation: int = 0) -> Replica | None:
+    """The row as it is from now on; None: it is forgotten. ``generation``: the one that a Start begins."""
+    match action:
+        case Start(placed=placed, why=why):
+            nodes = placed.nodes
+            return _to(row, Phase.WANTED, why, wall, generation=generation, shards=placed.shards, home=nodes, avoid=())
+        case Blocked(why=why):
+            return row if row.why == why else attrs.evolve(row, why=why)
+        case Fail(why=why, crashes=crashes, pause_s=pause_s):
+            return _to(row, Phase.RESTARTING, why, wall, crashes=crashes, retry_at=wall + pause_s, last_end=why)
+        case Renew(spec=spec, restart=restart, why=why, gave_up_on=gave_up_on):
+            phase = Phase.RESTARTING if restart else row.phase
+            return _to(
+                row, phase, why, wall, spec=spec, crashes=0, retry_at=wall, leave_why="", gave_up_on=gave_up_on,
+                restores=None if gave_up_on else row.restores,
+            )  # fmt: skip
+        case StopFirst(restores=restores):
+            return attrs.evolve(row, stop_first=True, restores=restores)
+        case Again(why=why):
+            return _to(row, Phase.WAITING, why, wall, shards=())
+        case Settled():
+            return attrs.evolve(row, replaces="")
+        case Leave(why=why):
+            return _to(row, Phase.LEAVING, why, wall)
+        case Return(why=why):
+            return _to(row, Phase.WANTED, why, wall)
+        case Stop(why=why):
+            return _to(row, Phase.STOPPING, why, wall)
+        case Forget():
+            return None
+    raise AssertionError(f"{action} makes no row of a row")
+
+
+def _to(row: Replica, phase: Phase, why: str, wall: float, **changes: object) -> Replica:
+    made: Replica = attrs.evolve(row, phase=phase, why=why, since=wall, **changes)  # type: ignore[arg-type]
+    return made
+
+
+def applied(
+    rows: Mapping[str, Replica], action: Action, wall: float, number: int = 0, generation: int = 0
+) -> dict[str, Replica]:
+    """All rows after one action."""
+    if isinstance(action, Create):
+        made = created(action, number, wall)
+        return {**rows, made.name: made}
+    row = after(rows[action.replica], action, wall, generation)
+    left = {name: kept for name, kept in rows.items() if name != action.replica}
+    return left if row is None else {**left, row.name: row}

@@ -1,0 +1,70 @@
+"""Who has which GPU: what nodes have to offer once every claim is taken off."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from attrs import define, field
+
+from llmgw.core.node_life import NodeNow
+from llmgw.core.offers import Claim, GpuOffer, NodeOffer
+from llmgw.core.placement import ShardPlace
+from llmgw.core.replicas import PLACED, Replica, ReplicaNow
+
+
+@define(eq=False)
+class Board:
+    """Claims as they stand, and as they become while a pass places one replica after another."""
+
+    nodes: Mapping[str, NodeNow]
+    _claims: dict[str, dict[str, list[Claim]]] = field(
+        factory=lambda: defaultdict(lambda: defaultdict(list)), init=False
+    )
+    _models: dict[str, dict[str, int]] = field(factory=lambda: defaultdict(lambda: defaultdict(int)), init=False)
+    _memory: dict[str, int] = field(factory=lambda: defaultdict(int), init=False)
+    _offers: dict[str, NodeOffer] = field(factory=dict, init=False)
+
+    def claim(self, replica: Replica, shard: ShardPlace, instance: str) -> None:
+        spec = replica.spec
+        exclusive = spec.exclusive or not spec.gpu_memory_mib
+        for uuid in shard.gpus:
+            self._claims[shard.node][uuid].append(Claim(instance, shard.claim_mib, exclusive, replica.model))
+        self._models[shard.node][replica.model] += 1
+        self._memory[shard.node] += spec.memory_mib
+        self._offers.pop(shard.node, None)
+
+    def offers(self) -> list[NodeOffer]:
+        return [self.offer(name) for name in self.nodes]
+
+    def offer(self, name: str) -> NodeOffer:
+        if name not in self._offers:
+            self._offers[name] = self._made(self.nodes[name])
+        return self._offers[name]
+
+    def _made(self, node: NodeNow) -> NodeOffer:
+        claims = self._claims[node.name]
+        gpus = tuple(GpuOffer(gpu, tuple(claims.get(gpu.uuid, ()))) for gpu in node.gpus)
+        return NodeOffer(
+            node.name,
+            gpus,
+            node.trouble,
+            node.target,
+            node.target_why,
+            node.labels,
+            max(0, node.memory_mib - node.memory_reserved_mib - self._memory[node.name]),
+            node.memory_mib,
+            dict(self._models[node.name]),
+            node.has,
+        )
+
+
+def board_of(
+    nodes: Mapping[str, NodeNow], replicas: Iterable[ReplicaNow], without: frozenset[str] = frozenset()
+) -> Board:
+    """``without``: replicas whose claims are thought away."""
+    board = Board(nodes)
+    for now in replicas:
+        if now.replica.phase in PLACED and now.name not in without:
+            for place, shard in zip(now.replica.shards, now.shards, strict=True):
+                if not shard.ended:
+                    board.claim(now.replica, place, shard.id)
+    return board

@@ -1,0 +1,105 @@
+"""What is believed of a node from what its agent says, and when the leader should rather doubt itself."""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+from attrs import field, frozen
+
+from llmgw.core.gpus import Gpu
+from llmgw.core.shards import Orphan, ShardSeen
+
+
+class NodeState(StrEnum):
+    READY = "ready"
+    UNREACHABLE = "unreachable"  # it has reported to this leader, and is silent now
+    UNKNOWN = "unknown"  # it has not reported to this leader yet: unknown, never empty
+
+
+@frozen
+class ClusterTimes:
+    """Seconds; of ``[cluster]``."""
+
+    node_silent: float = 5.0
+    node_grace: float = 60.0
+    obey_within: float = 10.0
+
+
+@frozen
+class NodeNow:
+    """A node as a pass sees it. ``heard_s``: since its last report; None: none since this leader began."""
+
+    name: str
+    heard_s: float | None = None
+    target: str = "schedulable"
+    target_why: str = ""
+    given_up: bool = False  # an operator said that it will not come back
+    connected: bool = False
+    rev: int = 0  # of the wanted set it was sent last
+    obeys: int = -1  # of the set it says it obeys; -1: of another leader's
+    behind_s: float = 0.0  # how long it has not obeyed what it was sent
+    silent_for: float = 0.0  # unheard: since this leader began
+    shards: Mapping[str, ShardSeen] = field(factory=dict)
+    gpus: tuple[Gpu, ...] = ()
+    orphans: tuple[Orphan, ...] = ()
+    labels: Mapping[str, str] = field(factory=dict)
+    has: frozenset[str] = frozenset()
+    address: str = ""
+    memory_mib: int = 0
+    memory_reserved_mib: int = 0
+    driver: str = ""
+    times: ClusterTimes = field(factory=ClusterTimes)
+
+    @property
+    def state(self) -> NodeState:
+        if self.heard_s is None:
+            return NodeState.UNKNOWN
+        return NodeState.UNREACHABLE if self.heard_s > self.times.node_silent else NodeState.READY
+
+    @property
+    def silence_s(self) -> float:
+        return self.silent_for if self.heard_s is None else self.heard_s
+
+    @property
+    def obedient(self) -> bool:
+        """Whether its report speaks of the set it was sent last."""
+        return self.state is NodeState.READY and self.obeys >= self.rev
+
+    @property
+    def gone(self) -> str:
+        """Why what runs there does not count any more; empty: it does."""
+        if self.given_up:
+            return f"{self.name} was given up"
+        if self.state is not NodeState.READY and self.silence_s > self.times.node_grace:
+            return f"{self.name} silent for {self.silence_s:.0f} s"
+        return ""
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing may land there; empty: it may."""
+        if self.given_up:
+            return "given up by an operator"
+        match self.state:
+            case NodeState.UNKNOWN:
+                return "unknown: it has not reported yet"
+            case NodeState.UNREACHABLE:
+                return f"unreachable: silent for {self.silence_s:.0f} s"
+        if self.behind_s > self.times.obey_within:
+            return f"it has not obeyed for {self.behind_s:.0f} s"
+        return ""
+
+
+def doubts(nodes: Iterable[NodeNow], woke_late_s: float, store_away: str) -> str:
+    """Why this leader should rather believe that it is at fault itself; empty: it need not.
+
+    More than half of the nodes, and at least two, silent at once: seldom are so many dead.
+    """
+    if store_away:
+        return f"the store is away: {store_away}"
+    known = [node for node in nodes if not node.given_up and node.heard_s is not None]
+    silent = [node for node in known if node.state is not NodeState.READY]
+    if len(silent) >= 2 and len(silent) * 2 > len(known):
+        stalled = f", and this process was not awake for {woke_late_s:.0f} s" if woke_late_s else ""
+        return f"{len(silent)} of {len(known)} nodes are silent{stalled}"
+    if woke_late_s and silent:
+        return f"this process was not awake for {woke_late_s:.0f} s"
+    return ""

@@ -1,0 +1,347 @@
+"""What must be done so that what runs becomes what is wanted: plan(desired, fleet, now) -> actions with reasons.
+
+Replacement first: a new replica serves for ``healthy_min`` before the old one leaves the pool, and that one
+stops when it has no request left. ``live <= desired + 1``; one surge at a time a model.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+from attrs import define, field, frozen
+
+from llmgw.core.actions import (
+    Action,
+    Again,
+    Blocked,
+    Create,
+    Fail,
+    Forget,
+    Leave,
+    Plan,
+    Renew,
+    Return,
+    Settled,
+    Start,
+    Stop,
+    StopFirst,
+)
+from llmgw.core.claims import Board, board_of
+from llmgw.core.engine_spec import OnFull, Want
+from llmgw.core.node_life import NodeNow
+from llmgw.core.offers import Demand, demand_of
+from llmgw.core.placement import Placed, Unplaceable, place
+from llmgw.core.placement_explained import reasons_in_short
+from llmgw.core.replicas import Phase, ReplicaLimits, ReplicaNow, Standing, backoff, by_model
+
+_SCALED = "no longer wanted"
+
+
+@frozen
+class Seen:
+    """Everything a pass knows. ``hold``: why nothing may be stopped; ``settled``: every node has been heard."""
+
+    wants: Mapping[str, Want]
+    replicas: Mapping[str, ReplicaNow]
+    nodes: Mapping[str, NodeNow]
+    wall: float
+    hold: str = ""
+    settled: bool = True
+    ill_restarts: Mapping[str, int] = field(factory=dict)  # by model, within the last hour
+
+
+def plan(seen: Seen, limits: ReplicaLimits) -> Plan:
+    if not seen.settled:
+        return Plan(held=("everything",), hold="not every node has reported to this leader yet")
+    planner = Planner(seen, limits)
+    members = by_model(seen.replicas)
+    for model in sorted({*members, *seen.wants}):
+        planner.model(model, members.get(model, []))
+    planner.place_waiting()
+    return Plan(tuple(planner.actions), tuple(planner.held), seen.hold)
+
+
+@define(eq=False)
+class Planner:
+    """One pass. A replica gets at most one action a pass; the next pass sees what came of it."""
+
+    seen: Seen
+    limits: ReplicaLimits
+    actions: list[Action] = field(factory=list, init=False)
+    held: list[str] = field(factory=list, init=False)
+    _acted: set[str] = field(factory=set, init=False)
+    _board: Board | None = field(default=None, init=False)
+    _refused: dict[tuple[str, str, tuple[str, ...]], Unplaceable] = field(factory=dict, init=False)
+
+    def model(self, name: str, members: Sequence[ReplicaNow]) -> None:
+        want = self.seen.wants.get(name)
+        for now in members:
+            self._finish(now)
+        active = [now for now in members if _is_active(now)]
+        if want is None:
+            for now in active:
+                self._remove(now, "its model is no longer wanted")
+            return
+        for now in active:
+            self._renew(now, want)
+        self._settle(members, want)
+        self._count(members, want)
+        self._replace(members, want)
+
+    # -- what has ended, or is about to ---------------------------------------------------------------
+
+    def _finish(self, now: ReplicaNow) -> None:
+        replica = now.replica
+        match replica.phase, now.standing:
+            case Phase.STOPPING, Standing.ENDED:
+                self._do(replica.name, Forget(replica.name, replica.why), holds=True)
+            case Phase.RESTARTING, Standing.ENDED:
+                self._do(replica.name, Again(replica.name, replica.why), holds=True)
+            case Phase.WANTED, Standing.BROKEN:
+                self._fail(now)
+            case Phase.LEAVING, _:
+                self._finish_leaving(now)
+
+    def _finish_leaving(self, now: ReplicaNow) -> None:
+        name, replica = now.name, now.replica
+        if now.standing is Standing.BROKEN:
+            self._do(name, Stop(name, f"{replica.why}; {now.why}"), holds=True)
+        elif not now.in_flight and now.idle:
+            self._do(name, Stop(name, f"{replica.why}, no request left"), holds=True)
+        elif now.age_s > self.limits.leave_within:
+            what = f"{replica.why}; gave up after {now.age_s:.0f} s with {now.in_flight} requests in flight"
+            self._do(name, Stop(name, what), holds=True)
+
+    def _fail(self, now: ReplicaNow) -> None:
+        replica = now.replica
+        ill = now.why.startswith("unwell")
+        if ill and (held := self._may_not_restart(replica.model)):
+            self.held.append(f"restart of {now.name} ({now.why}): {held}")
+            return
+        steady = now.healthy_s >= self.limits.steady_after
+        crashes = 1 if steady else replica.crashes + 1
+        self._do(now.name, Fail(now.name, now.why, crashes, backoff(crashes, self.limits), ill), holds=True)
+
+    def _may_not_restart(self, model: str) -> str:
+        """One that runs and answers nothing is restarted, but never all of a model at once, nor for ever."""
+        replicas = self.seen.replicas
+        now_too = {action.replica for action in self.actions if isinstance(action, Fail)}
+        for other in replicas.values():
+            if other.replica.model == model and (other.replica.phase is Phase.RESTARTING or other.name in now_too):
+                return "another of its model restarts"
+        if self.seen.ill_restarts.get(model, 0) >= self.limits.restarts_per_hour:
+            return f"{self.limits.restarts_per_hour} restarts within an hour (replica.restarts_per_hour)"
+        return ""
+
+    # -- a new spec -----------------------------------------------------------------------------------
+
+    def _renew(self, now: ReplicaNow, want: Want) -> None:
+        """What serves nobody takes it up at once; what serves is replaced first."""
+        replica = now.replica
+        if replica.restores is not None and self._did_not_come_up(now, want):
+            return
+        if replica.revision == want.spec.revision or replica.gave_up_on == want.spec.revision:
+            if replica.leave_why and now.standing in _NOT_SERVING:
+                self._renewed(now, want, replica.leave_why)
+            return
+        if now.standing in _NOT_SERVING:
+            self._renewed(now, want, "its engine's spec changed")
+
+    def _renewed(self, now: ReplicaNow, want: Want, why: str) -> None:
+        restart = now.replica.phase is Phase.WANTED
+        self._do(now.name, Renew(now.name, want.spec, restart, why), holds=restart)
+
+    def _did_not_come_up(self, now: ReplicaNow, want: Want) -> bool:
+        replica = now.replica
+        if replica.crashes < self.limits.crash_loop or replica.revision != want.spec.revision:
+            return False
+        assert replica.restores is not None
+        why = f"the new spec did not come up in {replica.crashes} tries ({replica.last_end}): the old one is taken up"
+        restart = replica.phase is Phase.WANTED
+        self._do(now.name, Renew(now.name, replica.restores, restart, why, want.spec.revision), holds=restart)
+        return True
+
+    # -- replacements ---------------------------------------------------------------------------------
+
+    def _settle(self, members: Sequence[ReplicaNow], want: Want) -> None:
+        by_name = {now.name: now for now in members}
+        for now in members:
+            old_name = now.replica.replaces
+            if not old_name or not _is_active(now):
+                continue
+            old = by_name.get(old_name)
+            if old is None:
+                self._do(now.name, Settled(now.name, old_name))
+            elif _is_active(old):
+                self._settle_pair(now, old, want)
+
+    def _settle_pair(self, new: ReplicaNow, old: ReplicaNow, want: Want) -> None:
+        why = old.replica.leave_why or new.replica.why
+        if new.serving and new.healthy_s >= self.limits.healthy_min:
+            what = f"{new.name} serves in its place: {why}"
+            act: Action = Leave(old.name, what) if old.replica.phase is Phase.WANTED else Stop(old.name, what)
+            self._do(old.name, act, holds=True)
+        elif old.serving and not _wants_out(old, want) and not new.serving:
+            self._remove(new, f"no longer needed: {old.name} serves")
+        elif new.replica.stop_first and old.serving:
+            self._do(old.name, Leave(old.name, f"{new.name} fits nowhere beside it: {why}"), holds=True)
+
+    def _replace(self, members: Sequence[ReplicaNow], want: Want) -> None:
+        active = [now for now in members if _is_active(now)]
+        replaced = {now.replica.replaces for now in active}
+        standing = [now for now in active if now.standing is not Standing.GONE]
+        # Those created in this very pass count as well.
+        coming = sum(isinstance(a, Create) and a.model == want.model for a in self.actions)
+        room = want.replicas + 1 - len(standing) - coming
+        surges = sum(bool(now.replica.replaces) for now in standing)
+        for now in sorted(active, key=lambda one: (one.standing is not Standing.GONE, one.name)):
+            why = _wants_out(now, want)
+            if not why or now.name in replaced or now.name in self._acted or room <= 0:
+                continue
+            if now.standing is not Standing.GONE and (surges or not now.serving):
+                continue
+            self._do(now.name, Create(want.model, want.spec, why, now.name, _away_from(now)))
+            room, surges = room - 1, surges + 1
+
+    # -- how many -------------------------------------------------------------------------------------
+
+    def _count(self, members: Sequence[ReplicaNow], want: Want) -> None:
+        names = {now.name for now in members if _is_active(now)}
+        slots = [now for now in members if _is_active(now) and now.replica.replaces not in names]
+        lacking = want.replicas - len(slots)
+        if lacking > 0:
+            back = self._returning(members, want)[:lacking]
+            for now in back:
+                self._do(now.name, Return(now.name, f"{want.replicas} are wanted again"))
+            for _ in range(lacking - len(back)):
+                self.actions.append(
+                    Create(want.model, want.spec, f"{want.replicas} are wanted, {len(slots)} are there")
+                )
+        elif lacking < 0:
+            why = f"{want.replicas} are wanted, {len(slots)} are there"
+            for now in sorted(slots, key=lambda one: _worth(one, want))[:-lacking]:
+                self._remove(now, why)
+                for other in members:
+                    if other.replica.replaces == now.name and _is_active(other):
+                        self._remove(other, why)
+
+    def _returning(self, members: Sequence[ReplicaNow], want: Want) -> list[ReplicaNow]:
+        return [
+            now
+            for now in members
+            if now.standing is Standing.LEAVING
+            and now.name not in self._acted
+            and not now.replica.leave_why
+            and now.replica.why.startswith(_SCALED)
+            and now.replica.revision == want.spec.revision
+        ]
+
+    def _remove(self, now: ReplicaNow, why: str) -> None:
+        name = now.name
+        match now.replica.phase:
+            case Phase.WAITING:
+                self._do(name, Forget(name, f"{_SCALED}: {why}"))
+            case Phase.WANTED if now.serving or now.standing in (Standing.UNKNOWN, Standing.GONE) or now.in_flight:
+                self._do(name, Leave(name, f"{_SCALED}: {why}"), holds=True)
+            case _:
+                self._do(name, Stop(name, f"{_SCALED}: {why}"), holds=True)
+
+    # -- where ----------------------------------------------------------------------------------------
+
+    def place_waiting(self) -> None:
+        waiting = [
+            now
+            for now in self.seen.replicas.values()
+            if now.replica.phase is Phase.WAITING
+            and now.replica.retry_at <= self.seen.wall
+            and now.name not in self._acted
+            and now.replica.model in self.seen.wants
+        ]
+        for now in sorted(waiting, key=lambda one: (one.replica.made_at, one.name)):
+            if not self._waits_for_room(now):
+                self._place(now)
+
+    def _waits_for_room(self, now: ReplicaNow) -> bool:
+        """What it replaces goes first, and is not gone yet."""
+        return now.replica.stop_first and now.replica.replaces in self.seen.replicas
+
+    def _place(self, now: ReplicaNow) -> None:
+        replica, want = now.replica, self.seen.wants[now.replica.model]
+        wanted = attrs.evolve(want, spec=replica.spec)
+        demand = demand_of(wanted, frozenset(replica.home), frozenset(replica.avoid))
+        asked = (replica.model, replica.revision, replica.avoid)
+        result = self._refused.get(asked) or place(demand, self.board.offers())
+        if isinstance(result, Placed):
+            why = replica.why or "it is wanted"
+            self._do(now.name, Start(now.name, demand, result, why))
+            for shard in result.shards:
+                self.board.claim(replica, shard, f"{now.name} (starting)")
+            return
+        self._refused[asked] = result
+        if not self._goes_first(now, want, demand):
+            self._do(now.name, Blocked(now.name, demand, result, f"no node fits: {reasons_in_short(result)}"))
+
+    def _goes_first(self, now: ReplicaNow, want: Want, demand: Demand) -> bool:
+        """Whether the one it replaces may be stopped to make room: policy allows it, and it would help."""
+        replica = now.replica
+        old = self.seen.replicas.get(replica.replaces)
+        if want.rules.on_full is not OnFull.STOP_FIRST or old is None or not _is_active(old):
+            return False
+        without = board_of(self.seen.nodes, self.seen.replicas.values(), frozenset({old.name}))
+        if not isinstance(place(attrs.evolve(demand, avoid=frozenset()), without.offers()), Placed):
+            return False
+        why = f"it fits nowhere beside {old.name}, and placement.on_full is {want.rules.on_full}"
+        self._do(now.name, StopFirst(now.name, old.name, old.replica.spec, why))
+        return True
+
+    @property
+    def board(self) -> Board:
+        if self._board is None:
+            self._board = board_of(self.seen.nodes, self.seen.replicas.values())
+        return self._board
+
+    def _do(self, name: str, action: Action, holds: bool = False) -> None:
+        """``holds``: it stops something, or lets go of a claim; not while the leader doubts itself."""
+        if name in self._acted:
+            return
+        self._acted.add(name)
+        if holds and self.seen.hold:
+            self.held.append(str(action))
+        else:
+            self.actions.append(action)
+
+
+_NOT_SERVING = frozenset({Standing.WAITING, Standing.STARTING, Standing.LOADING, Standing.BROKEN, Standing.STOPPING})
+
+
+def _is_active(now: ReplicaNow) -> bool:
+    """It counts for what is wanted: not on its way out."""
+    return now.replica.phase in (Phase.WAITING, Phase.WANTED, Phase.RESTARTING)
+
+
+def _wants_out(now: ReplicaNow, want: Want) -> str:
+    """Why another should take its place; empty: it may stay."""
+    replica = now.replica
+    if now.standing is Standing.GONE:
+        return now.why
+    if replica.leave_why:
+        return replica.leave_why
+    if replica.revision != want.spec.revision and replica.gave_up_on != want.spec.revision:
+        return f"its engine's spec changed ({replica.revision} -> {want.spec.revision})"
+    return ""
+
+
+def _away_from(now: ReplicaNow) -> tuple[str, ...]:
+    """Where its successor must not go: a node that is not there is no place anyway, but it may come back."""
+    return tuple(dict.fromkeys(place.node for place in now.replica.shards)) if now.standing is Standing.GONE else ()
+
+
+_WORTH = (
+    Standing.WAITING, Standing.BROKEN, Standing.STOPPING, Standing.ENDED, Standing.GONE, Standing.STARTING,
+    Standing.LOADING, Standing.UNKNOWN, Standing.SERVING,
+)  # fmt: skip
+
+
+def _worth(now: ReplicaNow, want: Want) -> tuple[int, bool, int, float, str]:
+    """Who goes first when there are too many: what serves least, is out of date, has least in flight, is youngest."""
+    worth = _WORTH.index(now.standing) if now.standing in _WORTH else len(_WORTH)
+    return worth, not _wants_out(now, want), now.in_flight, -now.replica.made_at, now.name
