@@ -8,6 +8,7 @@ import attrs
 from llmgw.config.load import Config
 from llmgw.config.read import MODELS, SECTIONS
 from llmgw.config.units import text_of_bytes, text_of_seconds
+from llmgw.core.engine_spec import Want
 from llmgw.core.fleet import Endpoint, Fallback, Model
 from llmgw.core.settings import Unit
 
@@ -20,7 +21,8 @@ def describe(config: Config) -> dict[str, Any]:
         for name in classes:
             described[section] |= _settings(getattr(config, name))
     described["store"]["url"] = _without_password(described["store"]["url"])
-    described[MODELS] = [_model(model) for model in config.fleet.models.values()]
+    wants = {want.model: want for want in config.wants}
+    described[MODELS] = [_model(model) | _want(wants.get(model.name)) for model in config.fleet.models.values()]
     return described
 
 
@@ -61,6 +63,18 @@ def _model(model: Model) -> dict[str, Any]:
         "fallback": [_fallback(fallback) for fallback in model.fallback],
         "endpoints": [_endpoint(endpoint) for endpoint in model.endpoints],
     }
+
+
+def _want(want: Want | None) -> dict[str, Any]:
+    if want is None:
+        return {}
+    engine = attrs.asdict(want.spec, value_serializer=_plain) | {"revision": want.spec.revision}
+    placement = attrs.asdict(want.rules, value_serializer=_plain)
+    return {"replicas": {"min": want.least, "max": want.most}, "engine": engine, "placement": placement}
+
+
+def _plain(_: object, __: object, value: Any) -> Any:
+    return sorted(value) if isinstance(value, frozenset) else list(value) if isinstance(value, tuple) else value
 
 
 def _fallback(fallback: Fallback) -> dict[str, Any]:

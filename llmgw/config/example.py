@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from llmgw.config.read import SECTIONS, default_of, settings_of
-from llmgw.config.settings import EndpointSettings, ModelSettings
+from llmgw.config.settings import EndpointSettings, EngineSettings, ModelSettings, PlacementSettings
 from llmgw.config.values import written
 from llmgw.core.fleet import FALLBACK_DEFAULT, FallbackOn
 
@@ -36,12 +36,14 @@ TITLES = {
     "probe": "How endpoints are watched.",
     "breaker": "When an endpoint that fails requests is left alone.",
     "engines": "Connections to engines.",
+    "replica": "Engines that agents run: when one is healthy, when it is restarted, how long it may take to leave.",
     "records": "What is remembered of requests.",
     "store": "Where keys and usage are kept.",
     "log": "Log lines, on standard error.",
 }
 WRITTEN_OUT: dict[str, Any] = {"name": "qwen3-32b", "aliases": ("gpt-4o", "default"), "url": "http://10.0.0.5:8000"}
 IF_KNOWN: dict[str, Any] = {"context_max": 32768, "capacity": 256, "max_in_flight": 64}  # nobody has them by default
+ELSEWHERE: dict[str, Any] = {"start_within": 600.0, "stop_grace": 30.0}  # unless said, another setting or table says
 EMPTY: Mapping[str, Any] = {}
 WIDTH = 116
 
@@ -62,10 +64,22 @@ def _models() -> Iterator[str]:
         yield from _setting(setting, WRITTEN_OUT)
     yield "# where else a request may go"
     yield '#fallback = ["other-model", {model = "hosted-model", on = ["429", "saturated"]}]'
+    yield "# engines that agents run, of the kind in [models.engine]; a number, or {min = 1, max = 4}"
+    yield "#replicas = 1"
     yield from ("", "[[models.endpoints]]")
     for setting in attrs.fields(EndpointSettings):
         yield from _setting(setting, WRITTEN_OUT)
     yield from ("", "[[models.endpoints]]", 'url = "http://10.0.0.6:8000"')
+    yield from (
+        "",
+        "# Engines that agents run on their nodes, beside static endpoints or in their stead.",
+        "# [models.engine]",
+    )
+    for setting in attrs.fields(EngineSettings):
+        yield from _setting(setting)
+    yield from ("", "# Where they may run.", "#[models.placement]")
+    for setting in attrs.fields(PlacementSettings):
+        yield from _setting(setting)
 
 
 def _setting(setting: "attrs.Attribute[Any]", written_out: Mapping[str, Any] = EMPTY) -> Iterator[str]:
@@ -74,7 +88,8 @@ def _setting(setting: "attrs.Attribute[Any]", written_out: Mapping[str, Any] = E
     if name in written_out:
         yield f"{name} = {written(written_out[name], unit)}"
     else:
-        yield f"#{name} = {written(IF_KNOWN.get(name, default_of(setting)), unit, setting.metadata['of'])}"
+        shown = (IF_KNOWN | ELSEWHERE).get(name, default_of(setting))
+        yield f"#{name} = {written(shown, unit, setting.metadata['of'])}"
 
 
 def _about(setting: "attrs.Attribute[Any]") -> str:

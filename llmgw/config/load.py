@@ -17,7 +17,9 @@ from llmgw.config.read import MODELS, SECTIONS, build_sections, misspelt_variabl
 from llmgw.config.settings import AdminSettings, ListenSettings
 from llmgw.core.bands import AdmissionLimits
 from llmgw.core.breaker import BreakerLimits
+from llmgw.core.engine_spec import Want
 from llmgw.core.fleet import Engine, Fleet, fleet_of
+from llmgw.core.replicas import ReplicaLimits
 from llmgw.core.scheduling import Weights
 from llmgw.engines.limits import ClientLimits, ProbeLimits
 from llmgw.gateway.limits import DoorLimits, RecordLimits, RelayLimits
@@ -42,9 +44,12 @@ class Config:
     admission: AdmissionLimits = field(factory=AdmissionLimits)
     weights: Weights = field(factory=Weights)
     breaker: BreakerLimits = field(factory=BreakerLimits)
+    replica: ReplicaLimits = field(factory=ReplicaLimits)
     store: StoreLimits = field(factory=StoreLimits)
     log: LogLimits = field(factory=LogLimits)
     fleet: Fleet = field(factory=Fleet)
+    wants: tuple[Want, ...] = ()  # what agents shall run
+    models: tuple[Mapping[str, Any], ...] = ()  # [[models]] as it was written
     warnings: tuple[Problem, ...] = ()  # it works, and is probably not what was meant
     file: Path | None = None
 
@@ -72,7 +77,14 @@ def load_revision(
         raise ConfigError(tuple(problems.found))
     warned = _warnings(built, models, tree, path if text is None else None, problems.file, read.places)
     warnings = (*warned, *misspelt_variables(environ))
-    return Config(**built, fleet=fleet_of(tuple(w.model for w in models), revision), warnings=warnings, file=path)
+    return Config(
+        **built,
+        fleet=fleet_of(tuple(w.model for w in models), revision),
+        wants=tuple(w.want for w in models if w.want is not None),
+        models=tuple(tree.get(MODELS, ())),
+        warnings=warnings,
+        file=path,
+    )
 
 
 def _tree(path: Path | None, text: str | None, problems: Problems) -> dict[str, Any]:
@@ -120,8 +132,9 @@ def _warnings(
     if not models:
         yield Problem(file, MODELS, "there are no models", "add a [[models]] with an endpoint")
     for written in models:
-        if not written.model.endpoints:
-            yield Problem(file, f"{written.where}.endpoints", "nothing serves this model", "add a [[models.endpoints]]")
+        if not written.model.endpoints and written.want is None:
+            way_out = "add a [[models.endpoints]], or a [models.engine]"
+            yield Problem(file, f"{written.where}.endpoints", "nothing serves this model", way_out)
     if built["listen"].no_auth:
         place = places.get("server.no_auth")
         where = (source_of(place), place) if place else (file, "server.no_auth")

@@ -13,8 +13,10 @@ from llmgw.config.read import MODELS, read_table
 from llmgw.config.settings import EndpointSettings, ModelSettings
 from llmgw.config.units import shown
 from llmgw.config.urls import host_port, url_of
+from llmgw.config.wants import KEYS, read_want
 from llmgw.control.nearest import meant
 from llmgw.core.bands import PoolBands
+from llmgw.core.engine_spec import Want
 from llmgw.core.fleet import Endpoint, Engine, Fallback, FallbackOn, Model
 
 _NAME = re.compile(r"[A-Za-z0-9._:/-]{1,128}", re.ASCII)
@@ -31,6 +33,7 @@ class Written:
     model: Model
     endpoint_places: tuple[str, ...]
     fallback_places: tuple[str, ...]
+    want: Want | None = None
 
 
 def read_models(tree: Mapping[str, Any], environ: Mapping[str, str], problems: Problems) -> tuple[Written, ...]:
@@ -39,7 +42,7 @@ def read_models(tree: Mapping[str, Any], environ: Mapping[str, str], problems: P
 
 
 def _model(table: Mapping[str, Any], where: str, environ: Mapping[str, str], problems: Problems) -> Written | None:
-    values = read_table(table, _MODEL, where, environ, problems, besides=("fallback", "endpoints"))
+    values = read_table(table, _MODEL, where, environ, problems, besides=("fallback", "endpoints", *KEYS))
     name = ""
     with problems.at(f"{where}.name"):
         name = named(values.get("name", "")) if "name" in values or "name" not in table else ""
@@ -48,6 +51,7 @@ def _model(table: Mapping[str, Any], where: str, environ: Mapping[str, str], pro
             named(alias)
     endpoints = list(_endpoints(table, where, name, environ, problems))
     fallbacks = list(_fallbacks(table.get("fallback", []), f"{where}.fallback", problems))
+    want = read_want(table, where, name, environ, problems)
     if not name:
         return None
     model = Model(
@@ -57,8 +61,10 @@ def _model(table: Mapping[str, Any], where: str, environ: Mapping[str, str], pro
         tuple(endpoint for _, endpoint in endpoints),
         values.get("context_max"),
         PoolBands(values.get("ceilings", {}), values.get("floors", {}), values.get("ttl", {})),
+        want.spec.adapters if want else frozenset(),
     )
-    return Written(where, model, tuple(place for place, _ in endpoints), tuple(place for place, _ in fallbacks))
+    places = tuple(place for place, _ in endpoints), tuple(place for place, _ in fallbacks)
+    return Written(where, model, *places, want)
 
 
 def _endpoints(

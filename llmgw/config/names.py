@@ -44,8 +44,8 @@ def _check_adapters(models: Sequence[Written], problems: Problems) -> None:
     taken = _model_names(models)
     owner: dict[str, tuple[str, str]] = {}
     for written in models:
-        for place, endpoint in zip(written.endpoint_places, written.model.endpoints, strict=True):
-            for adapter in sorted(endpoint.adapters):
+        for place, adapters in _adapters_of(written):
+            for adapter in sorted(adapters):
                 key = f"{place}.adapters"
                 if adapter in taken:
                     problems.add(key, f"adapter {adapter!r} is already {taken[adapter]}", "take one of them away")
@@ -53,6 +53,12 @@ def _check_adapters(models: Sequence[Written], problems: Problems) -> None:
                 if first != written.where:
                     what = f"adapter {adapter!r} belongs to another model in {first_place}"
                     problems.add(key, what, "give each its own name")
+
+
+def _adapters_of(written: Written) -> Iterator[tuple[str, frozenset[str]]]:
+    for place, endpoint in zip(written.endpoint_places, written.model.endpoints, strict=True):
+        yield place, endpoint.adapters
+    yield f"{written.where}.engine", written.model.adapters
 
 
 def _model_names(models: Sequence[Written]) -> dict[str, str]:
@@ -85,7 +91,7 @@ def _who_answers(models: Sequence[Written]) -> dict[str, str]:
     answers: dict[str, str] = {}
     for written in models:
         model = written.model
-        adapters = (adapter for endpoint in model.endpoints for adapter in endpoint.adapters)
+        adapters = (adapter for _, its in _adapters_of(written) for adapter in its)
         for name in (model.name, *model.aliases, *adapters):
             answers.setdefault(name, model.name)
     return answers

@@ -15,6 +15,7 @@ from llmgw.config.values import SCALARS_ONLY, value_of, value_of_variable
 from llmgw.control.nearest import meant
 from llmgw.core.bands import AdmissionLimits
 from llmgw.core.breaker import BreakerLimits
+from llmgw.core.replicas import ReplicaLimits
 from llmgw.core.scheduling import Weights
 from llmgw.engines.limits import ClientLimits, ProbeLimits
 from llmgw.gateway.limits import DoorLimits, RecordLimits, RelayLimits
@@ -31,6 +32,7 @@ SECTIONS: Mapping[str, Mapping[str, type[Any]]] = {
     "probe": {"probe": ProbeLimits},
     "breaker": {"breaker": BreakerLimits},
     "engines": {"engines": ClientLimits},
+    "replica": {"replica": ReplicaLimits},
     "records": {"records": RecordLimits},
     "store": {"store": StoreLimits},
     "log": {"log": LogLimits},

@@ -14,7 +14,7 @@ from llmgw.config.values import written
 from llmgw.core.fleet import differences
 
 # What a running process takes over: models, and these fields of the Config.
-LIVE = frozenset({"door", "relay", "admission", "weights", "probe"})
+LIVE = frozenset({"door", "relay", "admission", "weights", "probe", "replica"})
 LIVE_EXCEPT = frozenset({"scheduling.prefix_entries_max", "server.write_stall"})
 
 

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
+from llmgw.core.engine_spec import OnFull, Strategy
 from llmgw.core.fleet import Engine
+from llmgw.core.presets import PRESETS
 from llmgw.core.secret import Secret
 from llmgw.core.settings import Unit, setting
 
@@ -77,3 +79,56 @@ class EndpointSettings:
     )
     adapters: tuple[str, ...] = setting((), Unit.LIST, "LoRA adapters it serves, by the names clients ask for")
     inject_usage: bool = setting(True, Unit.FLAG, "false for a hosted API that refuses stream_options")
+
+
+@frozen
+class EngineSettings:
+    """``[models.engine]``: how engines of this model are made, where agents run them."""
+
+    preset: str = setting(
+        "vllm", Unit.TEXT, "kind of engine; program: anything that speaks the API", choices=tuple(PRESETS)
+    )
+    executable: tuple[str, ...] = setting((), Unit.LIST, "the program and its first words; empty: the preset's")
+    model: str = setting(
+        "", Unit.TEXT, "what the engine loads: a path on the node, or a name it knows; empty: the model's"
+    )
+    args: tuple[str, ...] = setting((), Unit.LIST, "more words, after the preset's; {host} {port} {gpus} are filled in")
+    env: Mapping[str, str] = setting(None, Unit.TABLE, "environment variables", of=Unit.TEXT, factory=dict)
+    user: str = setting("", Unit.TEXT, "whose process it is; empty: the agent's own user")
+    cwd: str = setting("", Unit.PATH, "where it is started; empty: its own folder")
+    ports: tuple[str, ...] = setting((), Unit.LIST, "names of more ports it opens, each filled in as {port:NAME}")
+    fetch: tuple[str, ...] = setting(
+        (), Unit.LIST, "command that brings the files to the path in model; empty: they are there"
+    )
+    fetch_within: float = setting(3600.0, Unit.SECONDS, "how long that may take", at_least=1)
+    shards: int = setting(1, Unit.COUNT, "processes of one replica, on one node or several", at_least=1, at_most=64)
+    gpus: int = setting(0, Unit.COUNT, "GPUs of each shard", at_least=0, at_most=64)
+    gpu_memory: int = setting(0, Unit.BYTES, "needed free on each GPU; 0: the whole card")
+    exclusive: bool = setting(True, Unit.FLAG, "nobody else's claim on its GPUs; false shares them by gpu_memory")
+    memory: int = setting(0, Unit.BYTES, "host memory of each shard")
+    served_as: str = setting("", Unit.TEXT, "the name it serves the model as; empty: the model's own")
+    api_key: bool = setting(True, Unit.FLAG, "give each generation a key of its own, which it asks for")
+    capacity: int | None = setting(None, Unit.COUNT, "requests it runs at once, where you know better", at_least=1)
+    max_in_flight: int | None = setting(None, Unit.COUNT, "most requests of ours there at once", at_least=1)
+    adapters: tuple[str, ...] = setting((), Unit.LIST, "LoRA adapters it serves, by the names clients ask for")
+    start_within: float | None = setting(
+        None, Unit.SECONDS, "no progress for this long ends a start; replica.start_within unless said"
+    )
+    stop_grace: float | None = setting(
+        None, Unit.SECONDS, "from asking it to end to ending it; the preset's unless said"
+    )
+
+
+@frozen
+class PlacementSettings:
+    """``[models.placement]``"""
+
+    selector: Mapping[str, str] = setting(None, Unit.TABLE, "labels a node must have", of=Unit.TEXT, factory=dict)
+    nodes: tuple[str, ...] = setting((), Unit.LIST, "these nodes only; empty: any")
+    strategy: str = setting("spread", Unit.TEXT, "over nodes, or onto few of them", choices=tuple(Strategy))
+    apart_from: tuple[str, ...] = setting((), Unit.LIST, "models it must not share a node with")
+    one_per_node: bool = setting(False, Unit.FLAG, "no two replicas of it on one node")
+    on_full: str = setting(
+        "wait", Unit.TEXT, "a change whose replacement fits nowhere: wait, or stop the running one first",
+        choices=tuple(OnFull),
+    )  # fmt: skip

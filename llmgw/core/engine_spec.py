@@ -50,7 +50,7 @@ class EngineSpec:
     capacity: int | None = None
     max_in_flight: int | None = None
     adapters: frozenset[str] = frozenset()
-    start_within_s: float = 600.0
+    start_within_s: float = 0.0  # 0: as [replica] says
     stop_grace_s: float = 0.0  # 0: the preset's
 
     @cached_property

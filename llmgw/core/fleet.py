@@ -71,6 +71,7 @@ class Model:
     endpoints: tuple[Endpoint, ...] = ()
     context_max: int | None = None  # tokens, shown to clients as max_model_len
     bands: PoolBands = field(factory=PoolBands)  # how its pool admits, where it is not as all do
+    adapters: frozenset[str] = frozenset()  # of the engines that agents run; an endpoint names its own
 
 
 @frozen
@@ -92,8 +93,8 @@ class Fleet:
     def __attrs_post_init__(self) -> None:
         names: dict[str, Asked] = {}
         for model in self.models.values():
-            for endpoint in model.endpoints:
-                for adapter in endpoint.adapters:
+            for adapters in (*(endpoint.adapters for endpoint in model.endpoints), model.adapters):
+                for adapter in sorted(adapters):
                     names.setdefault(adapter, Asked(model, adapter))
         for model in self.models.values():
             for alias in model.aliases:

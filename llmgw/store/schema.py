@@ -75,6 +75,22 @@ def _requests(db: Database) -> None:
 def two(db: Database) -> None:
     """Version 0.3: nodes and what they run."""
     _nodes(db)
+    _cluster(db)
+
+
+def _cluster(db: Database) -> None:
+    desired = {"at": float, "who": str, "why": str, "source": str, "models": str}
+    db.table("desired").create({"revision": int} | desired, pk="revision", not_null=set(desired))
+    scale = {"model": str, "replicas": int, "at": float, "who": str, "why": str}
+    db.table("scales").create(scale, pk="model", not_null=set(scale) - {"model"})
+    replica = {"name": str, "model": str, "phase": str, "generation": int, "doc": str}
+    db.table("replicas").create(replica, pk="name", not_null=set(replica) - {"name"})
+    told = {"at": float, "kind": str, "subject": str, "model": str, "verdict": str, "doc": bytes}
+    db.table("decisions").create({"id": int} | told, pk="id", not_null=set(told))
+    db.table("decisions").create_index(["subject", "id"])
+    event = {"at": float, "kind": str, "subject": str, "sentence": str, "data": str}
+    db.table("events").create({"seq": int} | event, pk="seq", not_null=set(event))
+    db.table("meta").insert_all([{"key": "generation", "value": "0"}, {"key": "replica_number", "value": "0"}])
 
 
 def _nodes(db: Database) -> None:

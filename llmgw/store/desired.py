@@ -1,0 +1,82 @@
+"""What was wanted, revision by revision, and what operators scaled over it."""
+
+import json
+import sqlite3
+from typing import Any
+
+from attrs import frozen
+from sqlite_utils import Database
+
+KEPT = 500  # revisions; older ones are forgotten
+
+
+@frozen
+class Revision:
+    """``models``: the [[models]] as they were written, as plain values. ``source``: a file's name, or what did it."""
+
+    revision: int
+    at: float
+    who: str
+    why: str
+    source: str
+    models: list[dict[str, Any]]
+
+
+@frozen
+class Scale:
+    """An operator's number of replicas, over what is written."""
+
+    model: str
+    replicas: int
+    at: float
+    who: str
+    why: str = ""
+
+
+def latest(conn: sqlite3.Connection) -> Revision | None:
+    found = history(conn, 1)
+    return found[0] if found else None
+
+
+def history(conn: sqlite3.Connection, limit: int) -> list[Revision]:
+    """The latest first."""
+    rows = conn.execute(
+        "select revision, at, who, why, source, models from desired order by revision desc limit ?", (limit,)
+    )
+    return [_revision(row) for row in rows]
+
+
+def find(conn: sqlite3.Connection, revision: int) -> Revision | None:
+    row = conn.execute(
+        "select revision, at, who, why, source, models from desired where revision = ?", (revision,)
+    ).fetchone()
+    return None if row is None else _revision(row)
+
+
+def add(db: Database, revision: Revision) -> None:
+    db.conn.execute(
+        "insert into desired (revision, at, who, why, source, models) values (?, ?, ?, ?, ?, ?)",
+        (revision.revision, revision.at, revision.who, revision.why, revision.source, json.dumps(revision.models)),
+    )
+    db.conn.execute("delete from desired where revision <= ?", (revision.revision - KEPT,))
+
+
+def scales(conn: sqlite3.Connection) -> list[Scale]:
+    rows = conn.execute("select model, replicas, at, who, why from scales order by model")
+    return [Scale(*row) for row in rows]
+
+
+def scale(db: Database, said: Scale) -> None:
+    db.conn.execute(
+        "insert or replace into scales (model, replicas, at, who, why) values (?, ?, ?, ?, ?)",
+        (said.model, said.replicas, said.at, said.who, said.why),
+    )
+
+
+def unscale(db: Database, model: str) -> None:
+    db.conn.execute("delete from scales where model = ?", (model,))
+
+
+def _revision(row: tuple[Any, ...]) -> Revision:
+    revision, at, who, why, source, models = row
+    return Revision(revision, at, who, why, source, json.loads(models))

@@ -1,0 +1,41 @@
+"""What happened, numbered; the latest of it."""
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from typing import Any
+
+from attrs import field, frozen
+from sqlite_utils import Database
+
+
+@frozen
+class Event:
+    """``kind`` is one of a fixed set (``replica.started``); ``sentence`` is for people, ``data`` for programs."""
+
+    seq: int
+    at: float
+    kind: str
+    subject: str
+    sentence: str
+    data: dict[str, Any] = field(factory=dict)
+
+
+def last(conn: sqlite3.Connection) -> int:
+    return int(conn.execute("select coalesce(max(seq), 0) from events").fetchone()[0])
+
+
+def add(db: Database, events: Iterable[Event], most: int) -> None:
+    values = [(e.seq, e.at, e.kind, e.subject, e.sentence, json.dumps(e.data)) for e in events]
+    if not values:
+        return
+    db.conn.executemany(
+        "insert or ignore into events (seq, at, kind, subject, sentence, data) values (?, ?, ?, ?, ?, ?)", values
+    )
+    db.conn.execute("delete from events where seq <= (select max(seq) from events) - ?", (most,))
+
+
+def latest(conn: sqlite3.Connection, limit: int) -> list[Event]:
+    """In the order they happened."""
+    rows = conn.execute("select seq, at, kind, subject, sentence, data from events order by seq desc limit ?", (limit,))
+    return [Event(seq, at, kind, who, says, json.loads(data)) for seq, at, kind, who, says, data in rows][::-1]
