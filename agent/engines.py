@@ -1,0 +1,354 @@
+"""All engines of this node: what is wanted of them, what is said of them, and who they are after a restart.
+
+``await adopt()`` once, then ``run()`` in a nursery; ending that leaves the engines as they are.
+"""
+
+from collections.abc import Callable, Iterable
+
+import trio
+from attrs import define, evolve, field
+
+from agent import adoption, cgroups, files, sampling
+from agent.engine_parts import Bell, GpuMemory, NoGpus, Parts
+from agent.engine_process import EngineProcess
+from agent.groups import Group
+from agent.orders import Forget, Have, Prepare, Recall, Refuse, Stop, fingerprint, orders
+from agent.places import EnginePlace, Places, Spec
+from agent.ports import Ports
+from agent.proc import Table
+from llmgw.core.agent_settings import AgentSettings
+from llmgw.core.shards import ENDED, Launch, Orphan, ShardSeen, ShardState
+from llmgw.wire.agent_frames import Tail, Wanted
+
+SAMPLE_EVERY_S = 1.0
+SAMPLE_WITHIN_S = 10.0
+STRANGERS_EVERY_S = 10.0
+LOOK_AGAIN_S = 5.0
+AFTER_ERROR_S = 1.0
+LOG_MOST = 96 * 1024  # a frame has an end
+WITHHELD = "(withheld until the leader names this engine's key, which may be in it)"
+
+
+class NoLog(Exception):
+    """No such engine here."""
+
+
+@define(eq=False)
+class Engines:
+    """``address``: where this node is reached, for launches that name no host; the link may learn it late."""
+
+    parts: Parts
+    address: str = "127.0.0.1"
+    _engines: dict[str, EngineProcess] = field(factory=dict, init=False)
+    _unseen: dict[str, EnginePlace] = field(factory=dict, init=False)  # not looked at yet
+    _refused: dict[str, str] = field(factory=dict, init=False)
+    _strangers: dict[str, tuple[int, ...]] = field(factory=dict, init=False)
+    _reported: set[str] = field(factory=set, init=False)
+    _paths: tuple[str, ...] = field(default=(), init=False)
+    _has: frozenset[str] = field(default=frozenset(), init=False)
+    _wake: trio.Event = field(factory=trio.Event, init=False)
+    _nursery: trio.Nursery | None = field(default=None, init=False)
+
+    @property
+    def changed(self) -> Bell:
+        """Rung at each change of a state, so that the report goes at once."""
+        return self.parts.changed
+
+    # -- at the start --------------------------------------------------------------------------------
+
+    async def adopt(self) -> None:
+        """Every engine of the last agent, as far as the time goes; the others are ``unknown`` and looked at again.
+
+        Raises OSError when the folder can't be read: then nothing may be started.
+        """
+        self._unseen = {place.id: place for place in self.parts.places.all()}
+        with trio.move_on_after(self.parts.settings.adopt_within):
+            table = await trio.to_thread.run_sync(Table.read, abandon_on_cancel=True)
+            async with trio.open_nursery() as nursery:
+                limiter = trio.CapacityLimiter(8)
+                for place in list(self._unseen.values()):
+                    nursery.start_soon(self._adopt_one, place, table, limiter)
+                nursery.start_soon(self._look_for_strangers)
+
+    async def _adopt_one(self, place: EnginePlace, table: Table, limiter: trio.CapacityLimiter) -> None:
+        try:
+            found = await trio.to_thread.run_sync(
+                adoption.examine, place, self.parts, table, abandon_on_cancel=True, limiter=limiter
+            )
+            stopping = (intent := place.read_intent()) is not None and intent.what == "stop"
+        except OSError as error:
+            self.parts.say(f"{place.id}: can't be looked at: {error}")
+            return
+        del self._unseen[place.id]
+        engine = self._adopted(place, found)
+        if engine is None:
+            place.remove()
+            return
+        if stopping:
+            engine.stop_asked.set()
+        self._add(engine)
+        self.parts.say(f"{place.id}: {type(found).__name__.lower()}: {engine.why or engine.note or 'as it was'}")
+
+    def _adopted(self, place: EnginePlace, found: adoption.Found) -> EngineProcess | None:
+        match found:
+            case adoption.Running(state, pidfd, group, spec, key, note):
+                engine = self._known(place, spec, group, ShardState.LOADING)
+                engine.written, engine.pidfd, engine.note = state, pidfd, note
+                engine.ports, engine.hash = state.ports, state.spec_hash
+                engine.log.key = key
+            case adoption.Gone(state, group, spec, pids, note):
+                engine = self._known(place, spec, group, ShardState.RELEASING)
+                engine.written, engine.left, engine.note = state, pids, note
+                engine.exit = place.read_exit()
+            case adoption.Lost(why, spec):
+                engine = self._known(place, spec, self.parts.group(place.id, ""), ShardState.LOST)
+                engine.why = why
+            case adoption.NeverStarted(why, spec):
+                engine = self._known(place, spec, self.parts.group(place.id, ""), ShardState.FAILED)
+                engine.why = why
+            case adoption.NeverRan():
+                return None
+        if engine.state not in ENDED:
+            self.parts.ports.hold(place.id, engine.ports.values())
+        return engine
+
+    def _known(self, place: EnginePlace, spec: Spec | None, group: Group, state: ShardState) -> EngineProcess:
+        launch = spec.launch if spec else Launch(place.id, ())
+        engine = EngineProcess(launch, spec.hash if spec else "", self.parts, place, group, state)
+        engine.adopted = True
+        if spec is not None:
+            engine.ports, engine.host = spec.ports, spec.host
+        return engine
+
+    # -- what is wanted ------------------------------------------------------------------------------
+
+    def obey(self, wanted: Wanted) -> None:
+        """Everything it says is begun when this returns, and nothing is waited for. Its term was judged before."""
+        self._paths = wanted.paths
+        ids = {launch.id for launch in wanted.shards}
+        refused: dict[str, str] = {}
+        for act in orders(wanted.shards, self._have(), self._reported, self._why_strange()):
+            match act:
+                case Stop(id):
+                    self._stop(id)
+                case Forget(id):
+                    self._forget(id)
+                case Prepare(launch):
+                    self._add(self._new(launch))
+                case Recall(launch):
+                    self._recall(self._engines[launch.id], launch)
+                case Refuse(id, why):
+                    refused[id] = why
+        self._refuse(refused)
+        self._learn_keys(wanted.shards)
+        self._end_strangers(frozenset(ids))
+
+    def _have(self) -> dict[str, Have]:
+        have = {id: Have(one.state, one.hash, one.stop_asked.is_set()) for id, one in self._engines.items()}
+        # Nothing is known of these, so nothing is compared.
+        return have | {id: Have(ShardState.UNKNOWN, "?", stopping=True) for id in self._unseen}
+
+    def _why_strange(self) -> dict[str, str]:
+        return {
+            id: f"processes {', '.join(map(str, pids[:8]))} of it run here without a record"
+            for id, pids in self._strangers.items()
+        }
+
+    def _new(self, launch: Launch) -> EngineProcess:
+        return EngineProcess(
+            launch, fingerprint(launch), self.parts, self.parts.places.of(launch.id), self.parts.group(launch.id)
+        )
+
+    def _add(self, engine: EngineProcess) -> None:
+        self._engines[engine.id] = engine
+        if self._nursery is not None:
+            self._nursery.start_soon(self._keep, engine)
+        self.changed.ring()
+
+    def _stop(self, id: str) -> None:
+        self._engines[id].stop()
+
+    def _forget(self, id: str) -> None:
+        engine = self._engines.pop(id)
+        engine.place.remove()
+        self._reported.discard(id)
+        self.changed.ring()
+
+    def _recall(self, engine: EngineProcess, launch: Launch) -> None:
+        """Its record was lost, and the leader tells it again."""
+        engine.hash, engine.launch = fingerprint(launch), evolve(launch, key="")
+
+    def _refuse(self, refused: dict[str, str]) -> None:
+        if refused != self._refused:
+            for id, why in refused.items():
+                self.parts.say(f"{id[:128]!r} is refused: {why}")
+            self._refused = refused
+            self.changed.ring()
+
+    def _learn_keys(self, launches: Iterable[Launch]) -> None:
+        for launch in launches:
+            engine = self._engines.get(launch.id)
+            if engine is not None and launch.key:
+                engine.log.key = launch.key
+
+    def _end_strangers(self, wanted: frozenset[str]) -> None:
+        for id, pids in self._strangers.items():
+            if id not in wanted and self._nursery is not None:
+                self.parts.say(f"{id}: nobody wants it and no folder tells of it: pids {pids} are killed")
+                self._nursery.start_soon(self._kill_stranger, id)
+
+    async def _kill_stranger(self, id: str) -> None:
+        for leaf in (None, ""):  # its leaf, and by its mark
+            await trio.to_thread.run_sync(self.parts.group(id, leaf).kill, abandon_on_cancel=True)
+        await self._look_for_strangers()
+
+    # -- what is said --------------------------------------------------------------------------------
+
+    def seen(self) -> tuple[ShardSeen, ...]:
+        shards = [one.seen() for one in self._engines.values()]
+        shards += [ShardSeen(id, ShardState.UNKNOWN, why="not looked at yet") for id in self._unseen]
+        shards = [evolve(s, why=self._with_refusal(s)) if s.id in self._refused else s for s in shards]
+        there = {shard.id for shard in shards}
+        shards += [
+            ShardSeen(id[:128], ShardState.FAILED, why=f"refused: {why}")
+            for id, why in self._refused.items()
+            if id not in there
+        ]
+        return tuple(shards)
+
+    def _with_refusal(self, shard: ShardSeen) -> str:
+        return "; ".join(filter(None, (shard.why, f"refused: {self._refused[shard.id]}")))
+
+    def reported(self, shards: Iterable[ShardSeen]) -> None:
+        """A report with these was sent: those that ended may be forgotten once they are not wanted."""
+        self._reported |= {one.id for one in shards if one.state in ENDED and one.id in self._engines}
+
+    def orphans(self) -> tuple[Orphan, ...]:
+        why = "processes with our mark, and no folder that tells of them"
+        return tuple(Orphan(id, pids[:64], why) for id, pids in self._strangers.items())
+
+    def has(self, paths: Iterable[str] | None = None) -> tuple[str, ...]:
+        """Of these, or of those that ``wanted`` asks for, the ones that are here, as last looked."""
+        return tuple(path for path in (self._paths if paths is None else paths) if path in self._has)
+
+    def instance_of(self, pid: int) -> str:
+        """Whose process this is, or was until its memory is back; empty: nobody's of ours."""
+        for id, one in self._engines.items():
+            if pid in one.sample.pids or (one.state is ShardState.RELEASING and pid in one.pids_seen):
+                return id
+        return ""
+
+    def tail(self, id: str) -> Tail | None:
+        """Its last lines; None: no such engine, or nothing in its log."""
+        engine = self._engines.get(id)
+        if engine is None or engine.log.changed_at is None:
+            return None
+        return Tail(id, self._text(engine, self.parts.settings.tail_max), self._age_ms(engine))
+
+    def new_tails(self) -> tuple[Tail, ...]:
+        """Of every engine that wrote something since the last call."""
+        tails: list[Tail] = []
+        for id, one in self._engines.items():
+            one.log.look(trio.current_time())
+            if one.log.written != one.log.told and (tail := self.tail(id)) is not None:
+                one.log.told = one.log.written
+                tails.append(tail)
+        return tuple(tails)
+
+    def logs(self, id: str, most: int) -> tuple[str, int | None]:
+        """The end of its log and the age of its last line in ms. Raises NoLog."""
+        engine = self._engines.get(id)
+        if engine is None:
+            raise NoLog(f"no engine {id[:128]!r} on this node")
+        return self._text(engine, max(0, min(most, LOG_MOST))), self._age_ms(engine)
+
+    def _text(self, engine: EngineProcess, most: int) -> str:
+        return WITHHELD[:most] if engine.launch.key_env and not engine.log.key else engine.log.text(most)
+
+    def _age_ms(self, engine: EngineProcess) -> int:
+        at = engine.log.changed_at
+        return 0 if at is None else max(0, int((trio.current_time() - at) * 1000))
+
+    # -- tasks ---------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Watch over all of them, for ever."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                for engine in self._engines.values():
+                    nursery.start_soon(self._keep, engine)
+                nursery.start_soon(self._sample_for_ever)
+                nursery.start_soon(self._look_for_ever)
+        finally:
+            self._nursery = None
+            for engine in self._engines.values():
+                engine.let_go()
+
+    async def _keep(self, engine: EngineProcess) -> None:
+        """One engine's trouble is no other's."""
+        while engine.state not in ENDED:
+            try:
+                await engine.live()
+            except* OSError as errors:
+                engine.note = f"the agent's own trouble: {errors.exceptions[0]}"
+                self.parts.say(f"{engine.id}: {engine.note}")
+                await trio.sleep(AFTER_ERROR_S)
+
+    async def _sample_for_ever(self) -> None:
+        while True:
+            with trio.move_on_after(SAMPLE_WITHIN_S):
+                await self._sample()
+            await trio.sleep(SAMPLE_EVERY_S)
+
+    async def _sample(self) -> None:
+        asked = [
+            sampling.Asked(one.id, one.group, one.ports, one.sample.own_sockets)
+            for one in self._engines.values()
+            if one.written is not None and one.state not in ENDED
+        ]
+        for one in self._engines.values():
+            one.log.look(trio.current_time())
+        measured = await trio.to_thread.run_sync(sampling.measure, asked, abandon_on_cancel=True)
+        for id, now in measured.items():
+            if (engine := self._engines.get(id)) is not None:
+                engine.measured(now)
+        self._has = frozenset(await trio.to_thread.run_sync(files.present, self._paths, abandon_on_cancel=True))
+
+    async def _look_for_ever(self) -> None:
+        """At what could not be adopted in time, and for what should not be there."""
+        limiter = trio.CapacityLimiter(1)
+        while True:
+            await trio.sleep(LOOK_AGAIN_S if self._unseen else STRANGERS_EVERY_S)
+            with trio.move_on_after(self.parts.settings.adopt_within):
+                await self._look_for_strangers()
+                for place in list(self._unseen.values()):
+                    await self._adopt_one(place, Table.read(), limiter)
+
+    async def _look_for_strangers(self) -> None:
+        known = frozenset(self._engines) | frozenset(self._unseen)
+        found = await trio.to_thread.run_sync(adoption.strangers, self.parts, known, abandon_on_cancel=True)
+        # Some may have become known while we looked.
+        self._strangers = {id: pids for id, pids in found.items() if id not in self._engines}
+
+
+def engines(
+    settings: AgentSettings,
+    places: Places,
+    gpus: GpuMemory | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Engines:
+    """Raises ValueError for settings that make no sense, OSError when the folder can't be made."""
+    places.prepare()
+    made = Engines(
+        Parts(
+            settings=settings,
+            places=places,
+            ports=Ports.parse(settings.ports),
+            gpus=gpus or NoGpus(),
+            leaves=cgroups.base(settings.cgroup, places.scope),
+            address=lambda: made.address,
+            say=say,
+        )
+    )
+    return made
