@@ -14,6 +14,7 @@ from agent.engine_parts import Parts
 from agent.groups import Group, MarkedGroup
 from agent.places import EnginePlace, Intent, Spec, State
 from agent.proc import Table
+from llmgw.core.shards import Exit
 
 SHIM_WRITES_WITHIN_S = 2.0
 
@@ -38,6 +39,7 @@ class Gone:
     group: Group
     spec: Spec | None
     pids: tuple[int, ...]
+    exit: Exit | None
     note: str = ""
 
 
@@ -69,8 +71,14 @@ class Record:
 
     spec: Spec | None
     state: State | None
+    exit: Exit | None
     intent: Intent | None
     garbage: tuple[str, ...]  # files that were set aside
+
+    @property
+    def stopping(self) -> bool:
+        """A stop was asked and not ended: it goes on without another word."""
+        return self.intent is not None and self.intent.what == "stop"
 
     @property
     def note(self) -> str:
@@ -82,12 +90,16 @@ def read(place: EnginePlace) -> Record:
     spec, state, intent = place.read_spec(), place.read_state(), place.read_intent()
     if spec is not None and spec.id != place.id:
         spec = None
-    return Record(spec, state, intent, place.set_aside())
+    return Record(spec, state, place.read_exit(), intent, place.set_aside())
 
 
-def examine(place: EnginePlace, parts: Parts, table: Table) -> Found:
-    """Blocks. Raises OSError."""
+def look(place: EnginePlace, parts: Parts, table: Table) -> tuple[Found, bool]:
+    """What it is, and whether its stop goes on. Blocks. Raises OSError."""
     record = read(place)
+    return examine(place, parts, table, record), record.stopping
+
+
+def examine(place: EnginePlace, parts: Parts, table: Table, record: Record) -> Found:
     if record.state is None and place.has_shim():
         table = _wait_for_state(place)
         record = read(place)
@@ -116,15 +128,15 @@ def _with_state(place: EnginePlace, parts: Parts, table: Table, record: Record, 
     pids = group.pids(table)
     pidfd = _living(state)
     if pidfd is None:
-        return Gone(state, group, record.spec, pids, _left(pids, record.note))
-    if state.pid not in pids:
-        # Somebody may have moved it to another cgroup; its mark proves as much.
+        return Gone(state, group, record.spec, pids, record.exit, _left(pids, record.note))
+    if state.pid not in pids and state.pid in MarkedGroup(place.id, parts.places.scope).pids(table):
+        # Somebody moved it to another cgroup; its mark proves as much.
         group = MarkedGroup(place.id, parts.places.scope, state)
         pids = group.pids(table)
     why = _not_ours(state, pids, record.spec)
     if why:
-        _close(pidfd)
-        return Gone(state, group, record.spec, pids, why)
+        os.close(pidfd)
+        return Gone(state, group, record.spec, pids, record.exit, why)
     return Running(state, pidfd, group, record.spec, _key(state), record.note)
 
 
@@ -134,7 +146,7 @@ def _living(state: State) -> int | None:
         return None
     found = proc.process(state.pid)
     if found is None or not found.lives:
-        _close(pidfd)
+        os.close(pidfd)
         return None
     return pidfd
 
@@ -164,11 +176,11 @@ def _without_state(place: EnginePlace, parts: Parts, table: Table, record: Recor
         if record.spec is None and not record.garbage and not group.leaf:
             group.kill()  # a fetch of its files, whose agent was killed
             return NeverRan()
-        return Gone(None, group, record.spec, pids, _left(pids, record.note))
+        return Gone(None, group, record.spec, pids, record.exit, _left(pids, record.note))
     if record.intent is not None and record.intent.what == "failed":
         return NeverStarted(record.intent.why, record.spec)
-    if place.exit.exists() or place.state.name in record.garbage:
-        return Gone(None, group, record.spec, (), record.note)
+    if record.exit is not None or place.state.name in record.garbage:
+        return Gone(None, group, record.spec, (), record.exit, record.note)
     MarkedGroup(place.id, parts.places.scope).kill()
     return NeverRan()
 

@@ -69,13 +69,13 @@ class Engines:
                 for place in list(self._unseen.values()):
                     nursery.start_soon(self._adopt_one, place, table, limiter)
                 nursery.start_soon(self._look_for_strangers)
+            await self._sample()  # whose ports are whose, before anybody is told of them
 
     async def _adopt_one(self, place: EnginePlace, table: Table, limiter: trio.CapacityLimiter) -> None:
         try:
-            found = await trio.to_thread.run_sync(
-                adoption.examine, place, self.parts, table, abandon_on_cancel=True, limiter=limiter
+            found, stopping = await trio.to_thread.run_sync(
+                adoption.look, place, self.parts, table, abandon_on_cancel=True, limiter=limiter
             )
-            stopping = (intent := place.read_intent()) is not None and intent.what == "stop"
         except OSError as error:
             self.parts.say(f"{place.id}: can't be looked at: {error}")
             return
@@ -96,10 +96,10 @@ class Engines:
                 engine.written, engine.pidfd, engine.note = state, pidfd, note
                 engine.ports, engine.hash = state.ports, state.spec_hash
                 engine.log.key = key
-            case adoption.Gone(state, group, spec, pids, note):
+            case adoption.Gone(state, group, spec, pids, exit, note):
                 engine = self._known(place, spec, group, ShardState.RELEASING)
                 engine.written, engine.left, engine.note = state, pids, note
-                engine.exit = place.read_exit()
+                engine.exit = exit
             case adoption.Lost(why, spec):
                 engine = self._known(place, spec, self.parts.group(place.id, ""), ShardState.LOST)
                 engine.why = why
@@ -323,7 +323,8 @@ class Engines:
             with trio.move_on_after(self.parts.settings.adopt_within):
                 await self._look_for_strangers()
                 for place in list(self._unseen.values()):
-                    await self._adopt_one(place, Table.read(), limiter)
+                    table = await trio.to_thread.run_sync(Table.read, abandon_on_cancel=True)
+                    await self._adopt_one(place, table, limiter)
 
     async def _look_for_strangers(self) -> None:
         known = frozenset(self._engines) | frozenset(self._unseen)

@@ -198,3 +198,7 @@ def read_json(path: Path) -> dict[str, object]:
 
 def command_line(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_bytes().decode()
+
+
+def rewrite(path: Path, **changes: object) -> None:
+    path.write_text(json.dumps(read_json(path) | changes), encoding="utf-8")
