@@ -1,6 +1,7 @@
 """What became of an engine while no agent watched it: read from its folder, proved against the kernel.
 
-Blocking, and a wedged process may hold it up: it runs in threads that are given up after a while.
+Blocking, and a wedged process may hold it up: it runs in threads that are given up after a while. So it only looks;
+a thread that wakes when nobody waits for it any more must not kill or write.
 """
 
 import os
@@ -28,6 +29,7 @@ class Running:
     group: Group
     spec: Spec | None
     key: str = field(repr=False)
+    rebuilt: bool = False  # the state is not on disk
     note: str = ""
 
 
@@ -59,7 +61,11 @@ class NeverStarted:
 
 @frozen
 class NeverRan:
-    """The agent ended before it did anything that lasts."""
+    """The agent ended before it did anything that lasts; a fetch may still run."""
+
+
+class NotSettled(OSError):
+    """Its shim is being born and has written nothing yet."""
 
 
 Found = Running | Gone | Lost | NeverStarted | NeverRan
@@ -137,7 +143,7 @@ def _with_state(place: EnginePlace, parts: Parts, table: Table, record: Record, 
     if why:
         os.close(pidfd)
         return Gone(state, group, record.spec, pids, record.exit, why)
-    return Running(state, pidfd, group, record.spec, _key(state), record.note)
+    return Running(state, pidfd, group, record.spec, _key(state), state is not record.state, record.note)
 
 
 def _living(state: State) -> int | None:
@@ -172,16 +178,16 @@ def _without_state(place: EnginePlace, parts: Parts, table: Table, record: Recor
     if found is not None:
         return _with_state(place, parts, table, record, found)
     group = parts.group(place.id, record.spec.leaf if record.spec else None)
-    if pids := group.pids(table):
-        if record.spec is None and not record.garbage and not group.leaf:
-            group.kill()  # a fetch of its files, whose agent was killed
-            return NeverRan()
+    pids = group.pids(table)
+    fetching = record.spec is None and not record.garbage and not group.leaf
+    if pids and not fetching:
         return Gone(None, group, record.spec, pids, record.exit, _left(pids, record.note))
+    if place.has_shim():
+        raise NotSettled("its shim has written nothing yet")
     if record.intent is not None and record.intent.what == "failed":
         return NeverStarted(record.intent.why, record.spec)
     if record.exit is not None or place.state.name in record.garbage:
         return Gone(None, group, record.spec, (), record.exit, record.note)
-    MarkedGroup(place.id, parts.places.scope).kill()
     return NeverRan()
 
 
@@ -194,7 +200,7 @@ def _rebuilt(place: EnginePlace, parts: Parts, table: Table, record: Record) -> 
     if main is None:
         return None
     told = _told(proc.environ(found.pid).get(shim.RECORD, ""))
-    state = State(
+    return State(
         boot_id=parts.boot_id,
         shim_pid=found.pid,
         shim_start=found.start,
@@ -205,8 +211,6 @@ def _rebuilt(place: EnginePlace, parts: Parts, table: Table, record: Record) -> 
         spec_hash=told.hash,
         at=time.time(),
     )
-    atomic.write_value(place.state, state)
-    return state
 
 
 @frozen

@@ -84,6 +84,12 @@ class EngineProcess:
         if self.pidfd is not None:
             self._enter(ShardState.STOPPING)
 
+    def resume_stop(self) -> None:
+        """What an agent before us was asked for, and did not finish."""
+        self.stop_asked.set()
+        if self.state in ENDED:
+            self.state = ShardState.STOPPED
+
     def let_go(self) -> None:
         """The agent leaves; the process stays."""
         if self.pidfd is not None:
@@ -91,13 +97,11 @@ class EngineProcess:
             self.pidfd = None
 
     def seen(self) -> ShardSeen:
-        now = trio.current_time()
-        log_age = None if self.log.changed_at is None else max(0.0, now - self.log.changed_at)
         foreign = self.sample.stranger
         return ShardSeen(
             id=self.id,
             state=self.state,
-            age_s=now - self._since,
+            age_s=trio.current_time() - self._since,
             why="; ".join(filter(None, (self.why, self.note, foreign))),
             pid=self.written.pid if self.written else 0,
             host=self.host,
@@ -108,9 +112,13 @@ class EngineProcess:
             gpu_mib=self.parts.gpus.mib_of(self.id),
             memory_mib=math.ceil(self.sample.rss_bytes / 2**20),
             progress=self.log.written + self.sample.cpu_ms,
-            log_age_s=log_age,
+            log_age_s=self.log_age_s,
             started_at=self.written.at if self.written else 0.0,
         )
+
+    @property
+    def log_age_s(self) -> float | None:
+        return None if self.log.changed_at is None else max(0.0, trio.current_time() - self.log.changed_at)
 
     # -- starting ------------------------------------------------------------------------------------
 
@@ -300,7 +308,7 @@ class EngineProcess:
 
     def measured(self, now: Measured) -> None:
         if now.stranger != self.sample.stranger:
-            self.parts.changed.ring()
+            self.parts.ring()
         self.sample.take(now)
         self._remember(now.pids)
 
@@ -314,7 +322,7 @@ class EngineProcess:
 
     def _says(self, why: str) -> None:
         self.why = why
-        self.parts.changed.ring()
+        self.parts.ring()
 
     def _remember(self, pids: tuple[int, ...]) -> None:
         if len(self.pids_seen) < PIDS_KEPT:

@@ -9,16 +9,16 @@ import trio
 from attrs import define, evolve, field
 
 from agent import adoption, cgroups, files, sampling
-from agent.engine_parts import Bell, GpuMemory, NoGpus, Parts
+from agent.engine_parts import GpuMemory, NoGpus, Parts
 from agent.engine_process import EngineProcess
-from agent.groups import Group
+from agent.groups import Group, MarkedGroup
 from agent.orders import Forget, Have, Prepare, Recall, Refuse, Stop, fingerprint, orders
-from agent.places import EnginePlace, Places, Spec
+from agent.places import EnginePlace, Places, Spec, State
 from agent.ports import Ports
 from agent.proc import Table
 from llmgw.core.agent_settings import AgentSettings
 from llmgw.core.shards import ENDED, Launch, Orphan, ShardSeen, ShardState
-from llmgw.wire.agent_frames import Tail, Wanted
+from llmgw.wire.agent_frames import Wanted
 
 SAMPLE_EVERY_S = 1.0
 SAMPLE_WITHIN_S = 10.0
@@ -29,7 +29,7 @@ LOG_MOST = 96 * 1024  # a frame has an end
 WITHHELD = "(withheld until the leader names this engine's key, which may be in it)"
 
 
-class NoLog(Exception):
+class NoLog(LookupError):
     """No such engine here."""
 
 
@@ -43,16 +43,20 @@ class Engines:
     _unseen: dict[str, EnginePlace] = field(factory=dict, init=False)  # not looked at yet
     _refused: dict[str, str] = field(factory=dict, init=False)
     _strangers: dict[str, tuple[int, ...]] = field(factory=dict, init=False)
-    _reported: set[str] = field(factory=set, init=False)
+    _told: set[str] = field(factory=set, init=False)  # ended, and in a report
     _paths: tuple[str, ...] = field(default=(), init=False)
     _has: frozenset[str] = field(default=frozenset(), init=False)
     _wake: trio.Event = field(factory=trio.Event, init=False)
     _nursery: trio.Nursery | None = field(default=None, init=False)
 
     @property
-    def changed(self) -> Bell:
-        """Rung at each change of a state, so that the report goes at once."""
+    def changed(self) -> trio.Event:
+        """Set at each change of a state, so that the report goes at once; whoever waited puts a new one there."""
         return self.parts.changed
+
+    @changed.setter
+    def changed(self, event: trio.Event) -> None:
+        self.parts.changed = event
 
     # -- at the start --------------------------------------------------------------------------------
 
@@ -82,16 +86,20 @@ class Engines:
         del self._unseen[place.id]
         engine = self._adopted(place, found)
         if engine is None:
+            leftover = MarkedGroup(place.id, self.parts.places.scope)
+            await trio.to_thread.run_sync(leftover.kill, abandon_on_cancel=True)
             place.remove()
             return
         if stopping:
-            engine.stop_asked.set()
+            engine.resume_stop()
         self._add(engine)
         self.parts.say(f"{place.id}: {type(found).__name__.lower()}: {engine.why or engine.note or 'as it was'}")
 
     def _adopted(self, place: EnginePlace, found: adoption.Found) -> EngineProcess | None:
         match found:
-            case adoption.Running(state, pidfd, group, spec, key, note):
+            case adoption.Running(state, pidfd, group, spec, key, rebuilt, note):
+                if rebuilt:
+                    self._write_again(place, state)
                 engine = self._known(place, spec, group, ShardState.LOADING)
                 engine.written, engine.pidfd, engine.note = state, pidfd, note
                 engine.ports, engine.hash = state.ports, state.spec_hash
@@ -112,6 +120,12 @@ class Engines:
             self.parts.ports.hold(place.id, engine.ports.values())
         return engine
 
+    def _write_again(self, place: EnginePlace, state: State) -> None:
+        try:
+            place.write_state(state)
+        except OSError as error:
+            self.parts.say(f"{place.id}: its state can't be written down again: {error.strerror}")
+
     def _known(self, place: EnginePlace, spec: Spec | None, group: Group, state: ShardState) -> EngineProcess:
         launch = spec.launch if spec else Launch(place.id, ())
         engine = EngineProcess(launch, spec.hash if spec else "", self.parts, place, group, state)
@@ -122,12 +136,17 @@ class Engines:
 
     # -- what is wanted ------------------------------------------------------------------------------
 
-    def obey(self, wanted: Wanted) -> None:
-        """Everything it says is begun when this returns, and nothing is waited for. Its term was judged before."""
+    async def obey(self, wanted: Wanted) -> None:
+        """Its term was judged before."""
+        self.obey_nowait(wanted)
+        await trio.lowlevel.checkpoint()
+
+    def obey_nowait(self, wanted: Wanted) -> None:
+        """Everything it says is begun, and written down, when this returns; no end is waited for."""
         self._paths = wanted.paths
         ids = {launch.id for launch in wanted.shards}
         refused: dict[str, str] = {}
-        for act in orders(wanted.shards, self._have(), self._reported, self._why_strange()):
+        for act in orders(wanted.shards, self._have(), self._told, self._why_strange()):
             match act:
                 case Stop(id):
                     self._stop(id)
@@ -163,7 +182,7 @@ class Engines:
         self._engines[engine.id] = engine
         if self._nursery is not None:
             self._nursery.start_soon(self._keep, engine)
-        self.changed.ring()
+        self.parts.ring()
 
     def _stop(self, id: str) -> None:
         self._engines[id].stop()
@@ -171,8 +190,8 @@ class Engines:
     def _forget(self, id: str) -> None:
         engine = self._engines.pop(id)
         engine.place.remove()
-        self._reported.discard(id)
-        self.changed.ring()
+        self._told.discard(id)
+        self.parts.ring()
 
     def _recall(self, engine: EngineProcess, launch: Launch) -> None:
         """Its record was lost, and the leader tells it again."""
@@ -183,7 +202,7 @@ class Engines:
             for id, why in refused.items():
                 self.parts.say(f"{id[:128]!r} is refused: {why}")
             self._refused = refused
-            self.changed.ring()
+            self.parts.ring()
 
     def _learn_keys(self, launches: Iterable[Launch]) -> None:
         for launch in launches:
@@ -205,7 +224,9 @@ class Engines:
     # -- what is said --------------------------------------------------------------------------------
 
     def seen(self) -> tuple[ShardSeen, ...]:
+        """For a report. What it shows as ended is forgotten once a ``wanted`` does not name it."""
         shards = [one.seen() for one in self._engines.values()]
+        self._told = {shard.id for shard in shards if shard.state in ENDED}
         shards += [ShardSeen(id, ShardState.UNKNOWN, why="not looked at yet") for id in self._unseen]
         shards = [evolve(s, why=self._with_refusal(s)) if s.id in self._refused else s for s in shards]
         there = {shard.id for shard in shards}
@@ -218,10 +239,6 @@ class Engines:
 
     def _with_refusal(self, shard: ShardSeen) -> str:
         return "; ".join(filter(None, (shard.why, f"refused: {self._refused[shard.id]}")))
-
-    def reported(self, shards: Iterable[ShardSeen]) -> None:
-        """A report with these was sent: those that ended may be forgotten once they are not wanted."""
-        self._reported |= {one.id for one in shards if one.state in ENDED and one.id in self._engines}
 
     def orphans(self) -> tuple[Orphan, ...]:
         why = "processes with our mark, and no folder that tells of them"
@@ -238,36 +255,24 @@ class Engines:
                 return id
         return ""
 
-    def tail(self, id: str) -> Tail | None:
-        """Its last lines; None: no such engine, or nothing in its log."""
+    def tail(self, id: str) -> tuple[str, float | None]:
+        """Its last lines, and seconds since the last of them; nothing and None of an engine that is not here."""
         engine = self._engines.get(id)
-        if engine is None or engine.log.changed_at is None:
-            return None
-        return Tail(id, self._text(engine, self.parts.settings.tail_max), self._age_ms(engine))
+        if engine is None:
+            return "", None
+        engine.log.look(trio.current_time())
+        text = WITHHELD if _key_unknown(engine) else engine.log.tail(self.parts.settings.tail_max)
+        return text, engine.log_age_s
 
-    def new_tails(self) -> tuple[Tail, ...]:
-        """Of every engine that wrote something since the last call."""
-        tails: list[Tail] = []
-        for id, one in self._engines.items():
-            one.log.look(trio.current_time())
-            if one.log.written != one.log.told and (tail := self.tail(id)) is not None:
-                one.log.told = one.log.written
-                tails.append(tail)
-        return tuple(tails)
-
-    def logs(self, id: str, most: int) -> tuple[str, int | None]:
-        """The end of its log and the age of its last line in ms. Raises NoLog."""
+    async def logs(self, id: str, most: int) -> tuple[str, float | None]:
+        """The end of its log and the age of its last line in seconds. Raises NoLog."""
         engine = self._engines.get(id)
         if engine is None:
             raise NoLog(f"no engine {id[:128]!r} on this node")
-        return self._text(engine, max(0, min(most, LOG_MOST))), self._age_ms(engine)
-
-    def _text(self, engine: EngineProcess, most: int) -> str:
-        return WITHHELD[:most] if engine.launch.key_env and not engine.log.key else engine.log.text(most)
-
-    def _age_ms(self, engine: EngineProcess) -> int:
-        at = engine.log.changed_at
-        return 0 if at is None else max(0, int((trio.current_time() - at) * 1000))
+        if _key_unknown(engine):
+            return WITHHELD, engine.log_age_s
+        text = await trio.to_thread.run_sync(engine.log.text, max(0, min(most, LOG_MOST)), abandon_on_cancel=True)
+        return text, engine.log_age_s
 
     # -- tasks ---------------------------------------------------------------------------------------
 
@@ -331,6 +336,10 @@ class Engines:
         found = await trio.to_thread.run_sync(adoption.strangers, self.parts, known, abandon_on_cancel=True)
         # Some may have become known while we looked.
         self._strangers = {id: pids for id, pids in found.items() if id not in self._engines}
+
+
+def _key_unknown(engine: EngineProcess) -> bool:
+    return bool(engine.launch.key_env) and not engine.log.key
 
 
 def engines(

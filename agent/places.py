@@ -110,6 +110,9 @@ class EnginePlace:
     def write_spec(self, spec: Spec) -> None:
         atomic.write_value(self.spec, spec)
 
+    def write_state(self, state: State) -> None:
+        atomic.write_value(self.state, state)
+
     def write_intent(self, intent: Intent) -> None:
         atomic.write_value(self.intent, intent)
 

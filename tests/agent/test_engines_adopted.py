@@ -273,7 +273,6 @@ async def test_a_folder_that_can_not_be_looked_at_in_time_is_unknown_and_holds_n
         assert here.one("m-2.g1.r0").state is ShardState.UNKNOWN  # perhaps it runs: not started
 
         os.close(os.open(stuck.intent, os.O_RDWR | os.O_NONBLOCK))  # lets the thread go that waits on it
-        shutil.rmtree(stuck.folder)
 
 
 async def test_a_second_agent_in_the_same_folder_is_refused(places):
@@ -348,7 +347,9 @@ async def test_ten_killed_agents_leave_one_engine_alone(places):
         assert {here.one().pid} == pids
         last = int((await here.log_says("line", times=2)).splitlines()[-2].split()[1])
         await here.log_says(f"line {last + 20}\n")
-        numbers = [int(text.split()[1]) for text in here.engines.logs(ID, 90_000)[0].splitlines() if text[:4] == "line"]
+        numbers = [
+            int(text.split()[1]) for text in (await here.engines.logs(ID, 90_000))[0].splitlines() if text[:4] == "line"
+        ]
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
 
 
