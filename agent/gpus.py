@@ -51,7 +51,10 @@ class Gpus:
     _samples: dict[str, Sample] = field(factory=dict, init=False)
     _known: tuple[Health, ...] = field(default=(), init=False)
     _launched: dict[str, dict[str, int]] = field(factory=dict, init=False)
-    _read_at: float | None = field(default=None, init=False)  # Trio's clock
+    _whose: dict[int, str] = field(factory=dict, init=False)  # pid -> instance, of all that hold memory
+    _ended: dict[str, float] = field(factory=dict, init=False)  # instance -> when its memory was first asked back
+    _began_at: float = field(default=0.0, init=False)  # the last reading that was answered; Trio's clock, as here:
+    _read_at: float | None = field(default=None, init=False)
     _silent_since: float | None = field(default=None, init=False)  # wall clock
     _silent_why: str = field(default="not asked yet", init=False)
     _trouble: str = field(default="", init=False)  # why it tells of no GPUs, or not of all
@@ -87,9 +90,10 @@ class Gpus:
     async def read(self) -> None:
         """Ask once, within ``gpu_within``."""
         assert self.inventory is not None
+        began_at = trio.current_time()
         with trio.move_on_after(self.settings.gpu_within) as scope:
             try:
-                self._take(await self.inventory.read())
+                self._take(await self.inventory.read(), began_at)
             except NotAnswered as error:
                 self._not_answered(str(error))
         if scope.cancelled_caught:
@@ -106,10 +110,13 @@ class Gpus:
             fine = f"driver {self.version}: {len(self._samples)} GPUs"
             self.say(f"GPUs: {self.driver or fine}")
 
-    def _take(self, reading: Reading) -> None:
-        self._read_at, self._silent_since = trio.current_time(), None
+    def _take(self, reading: Reading, began_at: float) -> None:
+        self._began_at, self._read_at, self._silent_since = began_at, trio.current_time(), None
         self._samples = {sample.uuid: sample for sample in reading.gpus}
         self._known = merged(self._known, reading, self.wall(), self.boot)
+        pids = {one.pid for sample in reading.gpus for one in sample.holders}
+        # Whose it was stays known while the driver lists it, though the kernel may know it no more.
+        self._whose = {pid: self._whose.get(pid) or self.instance_of(pid) for pid in pids}
         self.version, self._trouble = reading.driver, reading.trouble
 
     def _not_answered(self, why: str) -> None:
@@ -162,7 +169,7 @@ class Gpus:
         found: dict[str, int] = {}
         for uuid, sample in self._samples.items():
             for one in () if sample.sliced else sample.holders:  # a card lists its slices' processes too
-                if self.instance_of(one.pid) == instance:
+                if self._whose[one.pid] == instance:
                     found[uuid] = found.get(uuid, 0) + (one.mib or 0)
         return found
 
@@ -189,7 +196,7 @@ class Gpus:
                 evidence=against,
                 slice_of=health.slice_of,
             )
-        processes = [GpuProcess(one.pid, one.mib or 0, "", self.instance_of(one.pid)) for one in sample.holders]
+        processes = [GpuProcess(one.pid, one.mib or 0, "", self._whose[one.pid]) for one in sample.holders]
         return Gpu(
             sample.uuid,
             sample.index,
@@ -222,24 +229,30 @@ class Gpus:
         """Just before it starts: what its memory will be held against when it has ended. The first word stays."""
         if instance in self._launched:
             return
-        while len(self._launched) >= _LAUNCHES_MOST:
-            del self._launched[next(iter(self._launched))]
+        for old in list(self._launched)[: 1 - _LAUNCHES_MOST]:
+            del self._launched[old]
         free_of_it = {uuid: unattributed_mib(self._samples[uuid]) for uuid in uuids if uuid in self._samples}
         self._launched[instance] = {uuid: mib for uuid, mib in free_of_it.items() if mib is not None}
 
     def memory_back(self, instance: str, pids: Collection[int], uuids: Iterable[str]) -> str | None:
         """Why the memory of an engine that has ended is not back; None: it is, and its launch is forgotten."""
         before = self._launched.get(instance, {})
+        for old in list(self._ended)[:-_LAUNCHES_MOST]:
+            del self._ended[old]
+        since = self._ended.setdefault(instance, trio.current_time())
         for uuid in uuids:
             if self.silent:
                 return f"not known: {self.driver}"
             sample = self._samples.get(uuid)
             if sample is None:
                 continue  # the card has gone, and its memory with it
-            theirs = {one.pid for one in sample.holders if self.instance_of(one.pid) == instance}
+            if self._began_at < since:
+                return "its GPU memory is read anew"
+            theirs = {one.pid for one in sample.holders if self._whose[one.pid] == instance}
             if why := why_not_back(sample, theirs | set(pids), before.get(uuid)):
                 return why
         self._launched.pop(instance, None)
+        self._ended.pop(instance, None)
         return None
 
     # -- remembering ---------------------------------------------------------------------------------
