@@ -107,6 +107,9 @@ class EngineSettings:
     exclusive: bool = setting(True, Unit.FLAG, "nobody else's claim on its GPUs; false shares them by gpu_memory")
     memory: int = setting(0, Unit.BYTES, "host memory of each shard")
     served_as: str = setting("", Unit.TEXT, "the name it serves the model as; empty: the model's own")
+    speaks: str = setting(
+        "", Unit.TEXT, "whose metrics and manners a program has; empty: the preset's", choices=("", *Engine)
+    )
     api_key: bool = setting(True, Unit.FLAG, "give each generation a key of its own, which it asks for")
     capacity: int | None = setting(None, Unit.COUNT, "requests it runs at once, where you know better", at_least=1)
     max_in_flight: int | None = setting(None, Unit.COUNT, "most requests of ours there at once", at_least=1)

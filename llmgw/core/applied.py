@@ -63,7 +63,7 @@ def after(row: Replica, action: Action, wall: float, generation: int = 0) -> Rep
         case StopFirst(restores=restores):
             return attrs.evolve(row, stop_first=True, restores=restores)
         case Again(why=why):
-            return _to(row, Phase.WAITING, why, wall, shards=())
+            return _to(row, Phase.WAITING, why, wall, shards=(), first_host="", first_ports={})
         case Settled():
             return attrs.evolve(row, replaces="")
         case Leave(why=why):

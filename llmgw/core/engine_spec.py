@@ -46,6 +46,7 @@ class EngineSpec:
     exclusive: bool = True  # nobody else's claim on its GPUs
     memory_mib: int = 0  # of the host, per shard
     served_as: str = ""
+    speaks: str = ""  # whose metrics and manners it has; empty: the preset's
     api_key: bool = True  # the engine asks for one
     capacity: int | None = None
     max_in_flight: int | None = None

@@ -57,6 +57,7 @@ class Endpoint:
     max_in_flight: int | None = None  # requests of ours it may have at once, whatever it could run
     adapters: frozenset[str] = frozenset()  # LoRA adapters it can serve, by the name clients ask for
     inject_usage: bool = True  # some hosted APIs refuse stream_options
+    replica: str = ""  # whose rank 0 it is; empty: static
 
     @property
     def engine_name(self) -> str:

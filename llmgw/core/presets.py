@@ -114,6 +114,11 @@ PRESETS: Mapping[str, Preset] = {
 }
 
 
+def engine_of(spec: EngineSpec) -> Engine:
+    """Whose metrics and manners it has."""
+    return Engine(spec.speaks) if spec.speaks else PRESETS[spec.preset].engine
+
+
 @frozen
 class First:
     """Where rank 0 is, for the others; ports by name."""

@@ -105,7 +105,7 @@ class Planner:
         name, replica = now.name, now.replica
         if now.standing is Standing.BROKEN:
             self._do(name, Stop(name, f"{replica.why}; {now.why}"), holds=True)
-        elif not now.in_flight and now.idle:
+        elif not now.in_flight and (now.idle or now.standing is Standing.GONE):
             self._do(name, Stop(name, f"{replica.why}, no request left"), holds=True)
         elif now.age_s > self.limits.leave_within:
             what = f"{replica.why}; gave up after {now.age_s:.0f} s with {now.in_flight} requests in flight"

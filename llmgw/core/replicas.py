@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 
-from attrs import frozen
+from attrs import field, frozen
 
 from llmgw.core.engine_spec import EngineSpec
 from llmgw.core.placement import ShardPlace
@@ -47,6 +47,8 @@ class Replica:
     stop_first: bool = False  # what it replaces is stopped before it starts
     restores: EngineSpec | None = None  # taken up again if this one's own spec does not come up
     gave_up_on: str = ""  # the revision that did not come up here
+    first_host: str = ""  # where this incarnation's rank 0 is, once known; the other ranks are told
+    first_ports: Mapping[str, int] = field(factory=dict)
 
     @property
     def revision(self) -> str:

@@ -37,6 +37,7 @@ class Sample:
     adapters_max: int | None = None
     process_start: float | None = None  # another value: a new engine process
     ours: int = 0  # requests of ours there when it was taken
+    tokens: int | None = None  # generated since the process began
 
     @property
     def held_up(self) -> int:

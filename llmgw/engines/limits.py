@@ -14,6 +14,10 @@ class ProbeLimits:
     timeout: float = setting(2.0, Unit.SECONDS, "a probe that takes longer has failed", at_least=0.05)
     failures: int = setting(2, Unit.COUNT, "failed health checks in a row that take an endpoint out", at_least=1)
     successes: int = setting(1, Unit.COUNT, "good ones in a row that bring it back", at_least=1)
+    canary: float = setting(
+        10.0, Unit.SECONDS, "a replica without traffic is asked for one token this often", at_least=0.1
+    )
+    canary_within: float = setting(10.0, Unit.SECONDS, "and must have answered within this", at_least=0.1)
     answer_max: int = setting(4 * 1024**2, Unit.BYTES, "largest answer to a probe", at_least=1024)
 
 

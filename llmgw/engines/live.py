@@ -6,6 +6,7 @@ endpoints that did not change, and one that was removed serves on until its last
 
 from collections.abc import Callable, Iterator
 from math import inf
+from typing import Any
 
 from attrs import define, evolve, field
 
@@ -41,6 +42,8 @@ class LiveEndpoint:
     sample_why: str = ""  # why there is no fresh sample
     silent: bool = False  # its samples stopped coming though we asked: full, not unknown
     busy_until: float = 0.0  # after its own 429 or 503: full until then
+    progress_at: float = 0.0  # a token was made, or an answer came whole
+    watched: "set[Any] | None" = None  # requests under way there, where somebody looks whether they get on
     queue_limit: float = QUEUE_LIMIT
     kv_limit: float = KV_LIMIT
     sample_stale: float = SAMPLE_STALE_S  # a sample this old is none
@@ -67,7 +70,9 @@ class LiveEndpoint:
 
     @sample.setter
     def sample(self, sample: Sample | None) -> None:
-        self._sample, self._room = sample, None
+        before, self._sample, self._room = self._sample, sample, None
+        if sample is not None and before is not None and sample.tokens != before.tokens:
+            self.progress_at = sample.at
         if sample is not None:
             self.known.sampled(sample, room(sample, None).others + self.in_flight)
 
@@ -134,6 +139,21 @@ class LiveEndpoint:
             return f"breaker open: {self.breaker.why}"
         return None
 
+    def stands_still_s(self, now: float) -> float:
+        """How long nothing has come of the requests that are there; 0 without any.
+
+        A plain answer comes in one piece, so it says something only where the engine counts its tokens.
+        """
+        sample = self._sample
+        counts = sample is not None and sample.tokens is not None
+        here = [one for one in self.watched or () if one.streaming or counts]
+        theirs = counts and sample is not None and bool(sample.running or sample.waiting)
+        if not here and not theirs:
+            self.progress_at = max(self.progress_at, now)
+            return 0.0
+        signs: list[float] = [max(one.progress_at, one.sent_at) for one in here]
+        return max(0.0, now - max(self.progress_at, self.added_at, *signs))
+
     def restarted(self) -> None:
         """Another process answers there: what its predecessor did is not its fault, what it cached is gone."""
         self.breaker.good()
@@ -194,6 +214,10 @@ class LiveFleet:
         self._live, self.fleet = kept, fleet
         self._pools = {model.name: self._pool(model) for model in fleet.models.values()}
         return added
+
+    def find(self, id: str) -> LiveEndpoint | None:
+        """An endpoint of the fleet, or one that still leaves."""
+        return self._live.get(id) or next((one for one in self._leaving if one.id == id), None)
 
     def pool(self, model: str) -> Pool | None:
         return self._pools.get(model)

@@ -55,6 +55,9 @@ class Counted:
         self._passage.on_first_token = partial(breaker.good, ticket) if breaker.half_open else None
         live.in_flight += 1
         live.served += 1
+        if live.watched is not None:
+            self._passage.sent_at = self._entry.began
+            live.watched.add(self._passage)
         if self._passage.beside is not None:
             self._passage.beside.sent(live, self._entry.began)
         return ticket
@@ -64,6 +67,10 @@ class Counted:
         self._live.in_flight -= 1
         entry.ended = self._passage.ended_at or entry.began
         entry.dial_s = self._passage.dial_s
+        if self._live.watched is not None:
+            self._live.watched.discard(self._passage)
+            if self._passage.reached:
+                self._live.progress_at = max(self._live.progress_at, entry.ended)
         if self._passage.beside is not None:
             self._passage.beside.left(self._live, entry.ended)
         if entry.outcome is None:  # cancelled, or the client could not be written to

@@ -34,6 +34,8 @@ class Passage:
     tokens: int = 0
     headers_at: float | None = None
     first_token_at: float | None = None
+    sent_at: float = 0.0  # to the engine that has it now
+    progress_at: float = 0.0  # the last token, or piece of a body
     on_first_token: Callable[[], None] | None = None  # somebody waits for it; of the attempt under way
     dial_s: float = 0.0
     ended_at: float = 0.0  # the attempt before

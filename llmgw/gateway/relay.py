@@ -211,7 +211,7 @@ class Attempt:
                 passage.first_token_at = now
             if passage.on_first_token is not None:
                 passage.on_first_token()
-        self._last_token_at = now
+        self._last_token_at = passage.progress_at = now
 
     def _hold(self, event: bytes, now: float) -> None:
         self._held.append(event)
@@ -302,6 +302,7 @@ class Attempt:
         if self._timers.phase != "idle":
             self._timers.enter("idle", self._passage.limits.idle, now, slides=True)
         self._timers.progress(now)
+        self._passage.progress_at = now
 
     async def _plain_piece(self, piece: bytes) -> None:
         if self._piping:

@@ -32,6 +32,9 @@ class ClusterLimits:
     period: float = setting(1.0, Unit.SECONDS, "between reports of a node", at_least=0.05, at_most=60)
     node_silent: float = setting(5.0, Unit.SECONDS, "without a frame: the link is closed, the node is unreachable")
     node_grace: float = setting(60.0, Unit.SECONDS, "unreachable for this long: its replicas are replaced")
+    obey_within: float = setting(
+        10.0, Unit.SECONDS, "what a node was told and has not taken in is withdrawn after this"
+    )
     frame_max: int = setting(
         256 * 1024, Unit.BYTES, "longest frame of an agent", at_least=16 * 1024, at_most=4 * 1024**2
     )

@@ -36,6 +36,7 @@ class Host(msgspec.Struct, frozen=True):
 
     memory_mib: int = 0
     memory_free_mib: int = 0
+    reserved_mib: int = 0  # kept for the system
     cores: int = 0
     load: float = 0.0
     driver: str = ""

@@ -23,17 +23,20 @@ _VLLM = {
     "vllm:kv_cache_usage_perc": "kv",
     "vllm:gpu_cache_usage_perc": "kv_old",
     "vllm:lora_requests_info": "lora",
+    "vllm:generation_tokens_total": "tokens",
     "process_start_time_seconds": "start",
 }
 _SGLANG = {
     "sglang:num_running_reqs": "running",
     "sglang:num_queue_reqs": "waiting",
     "sglang:token_usage": "kv",
+    "sglang:generation_tokens_total": "tokens",
     "process_start_time_seconds": "start",
 }
 _LLAMACPP = {
     "llamacpp:requests_processing": "running",
     "llamacpp:requests_deferred": "waiting",
+    "llamacpp:tokens_predicted_total": "tokens",
     "llamacpp:kv_cache_usage_ratio": "kv",  # gone from newer builds
 }
 _NAMES: dict[Engine, dict[str, str]] = {
@@ -84,6 +87,7 @@ def read_metrics(engine: Engine, text: bytes, at: float) -> Sample:
         loaded_adapters=seen.adapters,
         adapters_max=seen.adapters_max,
         process_start=seen.worst.get("start"),
+        tokens=seen.queue("tokens"),
     )
 
 
@@ -96,7 +100,7 @@ def _take(seen: _Seen, engine: Engine, names: dict[str, str], line: str) -> None
     if math.isnan(value):  # legal, and says nothing
         return
     match meaning:
-        case "running" | "waiting":
+        case "running" | "waiting" | "tokens":
             _count(seen, meaning, engine, labels, value)
         case "by_reason":
             if _read(labels).get("reason") == "capacity":

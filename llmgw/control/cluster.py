@@ -1,0 +1,245 @@
+"""What the leader holds in memory of its cluster, and how a pass sees it.
+
+Rows come from the store and go there first; everything else is heard or proved anew by each leader.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import attrs
+import trio
+from attrs import define, field
+
+from llmgw.control.desired import Desired
+from llmgw.control.joining import Joining
+from llmgw.core.claims import Board, board_of
+from llmgw.core.joining import NodeRecord
+from llmgw.core.node_life import ClusterTimes, NodeNow, NodeState, doubts
+from llmgw.core.presets import engine_of
+from llmgw.core.reconcile import Seen
+from llmgw.core.replicas import NO_PROOF, Phase, Proof, Replica, ReplicaLimits, ReplicaNow
+from llmgw.core.shards import HTTP, Launch, ShardSeen
+from llmgw.core.standing import stand
+from llmgw.core.term import Term
+from llmgw.engines.live import LiveEndpoint, LiveFleet
+from llmgw.nodes.limits import ClusterLimits
+from llmgw.nodes.registry import LiveNode, Registry
+from llmgw.wire.agent_frames import Report
+from llmgw.wire.engine_metrics import has_metrics
+
+SETTLE_S = 5.0  # a new leader waits this long for nodes that have not reported
+QUIET_SAMPLES = 2  # in a row, until an engine is believed to hold nothing
+HOUR_S = 3600.0
+
+
+@define
+class Sent:
+    """What a node was told last. ``since``: when; it may take a while to obey."""
+
+    rev: int = 0
+    entries: tuple[Launch, ...] = ()
+    paths: tuple[str, ...] = ()
+    since: float = 0.0
+
+
+@define(eq=False)
+class Cluster:
+    """Times are Trio's clock, in seconds; ``wall`` is the clock of the rows."""
+
+    term: Term
+    registry: Registry
+    joining: Joining
+    desired: Desired
+    live: LiveFleet
+    limits: Callable[[], ReplicaLimits]
+    times: Callable[[], ClusterLimits]
+    wall: Callable[[], float]
+    rows: dict[str, Replica] = field(factory=dict)
+    began_at: float = field(factory=trio.current_time)
+    proofs: dict[str, Proof] = field(factory=dict, init=False)  # by endpoint id
+    quiet: dict[str, int] = field(factory=dict, init=False)  # by endpoint id: scrapes in a row that showed nothing
+    sent: dict[str, Sent] = field(factory=dict, init=False)  # by node
+    store_away: str = field(default="", init=False)
+    woke_late_s: float = field(default=0.0, init=False)  # this process was not awake
+    woke_at: float = field(default=0.0, init=False)
+    ill_restarts: dict[str, list[float]] = field(factory=dict, init=False)  # by model: when
+    settled: bool = field(default=False, init=False)
+    hold: str = field(default="", init=False)
+    version: int = field(default=0, init=False)  # of the rows
+    changed: trio.Event = field(factory=trio.Event, init=False)  # something a pass should look at
+    _progress: dict[str, tuple[int, float]] = field(factory=dict, init=False)  # by instance: what, when
+    _shards: dict[str, tuple[Report, Mapping[str, ShardSeen]]] = field(factory=dict, init=False)
+
+    def wake(self) -> None:
+        self.changed.set()
+
+    # -- observing ------------------------------------------------------------------------------------
+
+    def observe(self) -> Seen:
+        now, wall = trio.current_time(), self.wall()
+        nodes = self.nodes(now)
+        self._settle(nodes.values(), now)
+        self._doubt(nodes.values())
+        replicas = {name: self.standing(row, nodes, now, wall) for name, row in self.rows.items()}
+        recent = {m: sum(now - at < HOUR_S for at in times) for m, times in self.ill_restarts.items()}
+        return Seen(self.desired.wants, replicas, nodes, wall, self.hold, self.settled, recent)
+
+    def nodes(self, now: float) -> dict[str, NodeNow]:
+        """Every node that has joined, whether it was heard or not."""
+        limits = self.times()
+        times = ClusterTimes(limits.node_silent, limits.node_grace, limits.obey_within)
+        return {name: self._node(record, now, times) for name, record in self.joining.nodes.items()}
+
+    def standing(self, row: Replica, nodes: Mapping[str, NodeNow], now: float, wall: float) -> ReplicaNow:
+        proof = self.proofs.get(row.endpoint_id, NO_PROOF)
+        want = self.desired.wants.get(row.model)
+        endpoint = self.endpoint(row.endpoint_id)
+        in_flight = endpoint.in_flight if endpoint is not None else 0
+        return stand(
+            row,
+            nodes,
+            proof,
+            self.limits(),
+            now,
+            wall,
+            self._stands_still(row, nodes, now) if proof.proved_at is None else 0.0,
+            (want.spec.start_within_s if want else row.spec.start_within_s) or None,
+            in_flight,
+            self.quiet.get(row.endpoint_id, 0 if has_metrics(engine_of(row.spec)) else QUIET_SAMPLES) >= QUIET_SAMPLES,
+        )
+
+    def endpoint(self, id: str) -> LiveEndpoint | None:
+        return self.live.find(id)
+
+    def board(self, without: frozenset[str] = frozenset()) -> Board:
+        """Who has claimed what, for questions between passes."""
+        seen = self.observe()
+        return board_of(seen.nodes, seen.replicas.values(), without)
+
+    def _node(self, record: NodeRecord, now: float, times: ClusterTimes) -> NodeNow:
+        live = self.registry.nodes.get(record.name)
+        sent = self.sent.get(record.name)
+        base = NodeNow(
+            record.name,
+            target=record.target,
+            target_why=record.target_why,
+            given_up=record.given_up_at is not None,
+            rev=sent.rev if sent else 0,
+            silent_for=now - self.began_at,
+            labels=record.labels,
+            address=record.address,
+            times=times,
+        )
+        report = live.report if live is not None else None
+        if live is None or report is None or live.reported_at is None:
+            return base
+        obeys = report.obeys.rev if report.obeys.term == self.term else -1
+        behind = now - sent.since if sent and obeys < sent.rev else 0.0
+        return attrs.evolve(
+            base,
+            heard_s=now - live.reported_at,
+            connected=live.linked,
+            obeys=obeys,
+            behind_s=behind,
+            shards=self._by_id(record.name, report),
+            gpus=report.gpus,
+            orphans=report.orphans,
+            labels=live.hello.labels if live.hello else record.labels,
+            has=frozenset(report.has),
+            address=live.address,
+            memory_mib=report.host.memory_mib,
+            memory_reserved_mib=report.host.reserved_mib,
+            driver=report.host.driver,
+        )
+
+    def _by_id(self, name: str, report: Report) -> Mapping[str, ShardSeen]:
+        kept = self._shards.get(name)
+        if kept is None or kept[0] is not report:
+            kept = self._shards[name] = report, {shard.id: shard for shard in report.shards}
+        return kept[1]
+
+    def _stands_still(self, row: Replica, nodes: Mapping[str, NodeNow], now: float) -> float:
+        """Since any of its shards last got on while it starts: the limit counts no progress, not time."""
+        latest = 0.0
+        for place in row.shards:
+            id, node = row.instance(place.rank), nodes.get(place.node)
+            seen = node.shards.get(id) if node else None
+            mark = hash((seen.state, seen.progress)) if seen else 0
+            known = self._progress.get(id)
+            if known is None or known[0] != mark:
+                known = self._progress[id] = mark, now
+            latest = max(latest, known[1])
+        return now - latest if row.shards else 0.0
+
+    def _settle(self, nodes: Iterable[NodeNow], now: float) -> None:
+        """Nothing starts or stops before reports have arrived: an unknown node is unknown, never empty."""
+        if not self.settled:
+            heard = all(node.heard_s is not None or node.given_up for node in nodes)
+            self.settled = heard or now - self.began_at > SETTLE_S
+
+    def _doubt(self, nodes: Iterable[NodeNow]) -> None:
+        known = [node for node in nodes if node.heard_s is not None and not node.given_up]
+        if self.woke_late_s:
+            since = trio.current_time() - self.woke_at
+            again = sum(node.heard_s is not None and node.heard_s < since for node in known)
+            if again * 2 >= len(known):
+                self.woke_late_s = 0.0
+        self.hold = doubts(known, self.woke_late_s, self.store_away)
+
+    # -- taking over what was decided -----------------------------------------------------------------
+
+    def took(self, rows: Iterable[Replica], gone: Iterable[str]) -> None:
+        """The rows as the store has them now."""
+        for row in rows:
+            self.rows[row.name] = row
+        for name in gone:
+            self.rows.pop(name, None)
+        self.version += 1
+        self._forget()
+
+    def _forget(self) -> None:
+        """What is known of incarnations that are no more."""
+        endpoints = {row.endpoint_id for row in self.rows.values()}
+        instances = {id for row in self.rows.values() for id in row.instances}
+        table: tuple[tuple[dict[str, Any], set[str]], ...] = (
+            (self.proofs, endpoints), (self.quiet, endpoints), (self._progress, instances)
+        )  # fmt: skip
+        for kept, valid in table:
+            for id in [id for id in kept if id not in valid]:
+                del kept[id]
+
+    def first_seen(self, seen: Seen) -> list[Replica]:
+        """Rows of several shards whose rank 0 has just told its ports."""
+        found = []
+        for now in seen.replicas.values():
+            row = now.replica
+            if len(row.shards) > 1 and row.phase is Phase.WANTED and not row.first_ports:
+                shard = now.shards[0].seen
+                if shard is not None and shard.ports.get(HTTP):
+                    host = shard.host or seen.nodes[now.shards[0].node].address
+                    found.append(attrs.evolve(row, first_host=host, first_ports=dict(shard.ports)))
+        return found
+
+    def address(self, now: ReplicaNow, nodes: Mapping[str, NodeNow]) -> tuple[str, int] | None:
+        """Host and port of rank 0, as far as it is known."""
+        if not now.shards:
+            return None
+        first = now.shards[0]
+        node = nodes.get(first.node)
+        if first.seen is None or node is None or not first.seen.ports.get(HTTP):
+            return None
+        return first.seen.host or node.address, first.seen.ports[HTTP]
+
+
+def signature(node: LiveNode) -> object:
+    """What of a report a pass should look at at once; numbers that change all the time wait for the next one."""
+    report = node.report
+    if report is None:
+        return None
+    shards = tuple((s.id, s.state, tuple(s.ports.items()), s.exit is not None) for s in report.shards)
+    evidence = tuple((g.uuid, tuple(e.cause for e in g.evidence)) for g in report.gpus)
+    return shards, evidence, report.obeys, len(report.orphans)
+
+
+def state_of(node: NodeNow) -> str:
+    return "lost" if node.given_up else str(NodeState(node.state))

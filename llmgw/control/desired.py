@@ -1,0 +1,170 @@
+"""What is wanted: the models that were applied last, revision by revision, and what operators scaled over them."""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+from attrs import define, field, frozen
+
+from llmgw.control.nearest import meant
+from llmgw.core.engine_spec import Want
+from llmgw.core.identity import Declined, Operator
+from llmgw.store import audit
+from llmgw.store import desired as rows
+from llmgw.store.desired import Revision, Scale
+from llmgw.store.leader import fence
+from llmgw.store.sqlite import SqliteStore
+from llmgw.store.transaction import Database
+
+SCALE_MAX = 1000
+
+
+@frozen
+class Difference:
+    """What another set of models would do. ``restarts``: models whose engines are replaced; the rest reroutes."""
+
+    restarts: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()  # one sentence each
+
+
+@define(eq=False)
+class Desired:
+    """Made by ``await Desired.load(store)``. ``wants`` is what reconcile works towards."""
+
+    _store: SqliteStore = field(repr=False)
+    _wall: Callable[[], float] = field(default=time.time, repr=False)
+    revision: int = field(default=0, init=False)
+    models: Sequence[Mapping[str, Any]] | None = field(
+        default=None, init=False, repr=False
+    )  # None: nothing applied yet
+    _written: Mapping[str, Want] = field(factory=dict, init=False, repr=False)
+    _scales: Mapping[str, Scale] = field(factory=dict, init=False, repr=False)
+    on_change: Callable[[], None] = field(default=lambda: None, repr=False)
+
+    @classmethod
+    async def load(cls, store: SqliteStore, wall: Callable[[], float] = time.time) -> "Desired":
+        desired = cls(store, wall)
+        latest = await store.read(rows.latest)
+        if latest is not None:
+            desired.revision, desired.models = latest.revision, latest.models
+        desired._scales = {one.model: one for one in await store.read(rows.scales)}
+        return desired
+
+    @property
+    def wants(self) -> Mapping[str, Want]:
+        """By model; what an operator scaled counts instead of what is written, within its max."""
+        return {name: self._scaled(want) for name, want in self._written.items()}
+
+    @property
+    def scales(self) -> Mapping[str, Scale]:
+        return self._scales
+
+    def take(self, wants: Sequence[Want]) -> None:
+        """What the config in force wants; it is in the store already, or about to be."""
+        self._written = {want.model: want for want in wants}
+        self.on_change()
+
+    async def record(self, models: Sequence[Mapping[str, Any]], who: str, why: str = "", source: str = "") -> int:
+        """These models are in force from now on; the revision's number. What is as before keeps its number."""
+        plain = json.loads(json.dumps(list(models)))
+        if self.models is not None and plain == list(self.models):
+            return self.revision
+        revision = Revision(self.revision + 1, self._wall(), who, why, source, plain)
+        epoch = self._store.epoch
+
+        def change(db: Database) -> None:
+            fence(db.conn, epoch)
+            rows.add(db, revision)
+
+        await self._store.write(change)
+        self.revision, self.models = revision.revision, plain
+        return self.revision
+
+    async def history(self, limit: int = 50) -> list[Revision]:
+        return await self._store.read(lambda conn: rows.history(conn, limit))
+
+    async def find(self, revision: int) -> Revision | Declined:
+        found = await self._store.read(lambda conn: rows.find(conn, revision))
+        if found is not None:
+            return found
+        return Declined("not_found", f"there is no revision {revision}", "`llmgw ctl history` lists them")
+
+    # -- scaling --------------------------------------------------------------------------------------
+
+    async def scale(self, by: Operator, model: str, replicas: int | None, why: str = "") -> Want | Declined:
+        """None: back to what is written."""
+        want = self._written.get(model)
+        if want is None:
+            hint = meant(model, list(self._written)) if self._written else "none has a [models.engine]"
+            return Declined("not_found", f"no model {model!r} is run by agents", hint)
+        if replicas is not None and not 0 <= replicas <= SCALE_MAX:
+            return Declined("field", f"{replicas} is no number of replicas from 0 to {SCALE_MAX}")
+        if replicas is not None and want.most > want.least and replicas > want.most:
+            hint = "raise replicas.max in the config, or scale to less"
+            return Declined("over_max", f"{model} may have {want.most} replicas (replicas.max)", hint)
+        before = self._scales.get(model)
+        said = None if replicas is None else Scale(model, replicas, self._wall(), by.name, why)
+        epoch = self._store.epoch
+
+        def change(db: Database) -> None:
+            fence(db.conn, epoch)
+            if said is None:
+                rows.unscale(db, model)
+            else:
+                rows.scale(db, said)
+            was, now = (one.replicas if one else None for one in (before, said))
+            audit.note(db, audit.Act(self._wall(), by.name, str(by.role), "models.scale", model, why, was, now))
+
+        await self._store.write(change)
+        self._scales = {name: one for name, one in self._scales.items() if name != model}
+        if said is not None:
+            self._scales = {**self._scales, model: said}
+        self.on_change()
+        return self._scaled(want)
+
+    def _scaled(self, want: Want) -> Want:
+        scale = self._scales.get(want.model)
+        if scale is None:
+            return want
+        most = max(want.most, scale.replicas) if want.most == want.least else want.most
+        return attrs.evolve(want, scaled=min(scale.replicas, most))
+
+
+def difference(
+    before: Mapping[str, Want], after: Mapping[str, Want], scales: Mapping[str, Scale], reroutes: Sequence[str] = ()
+) -> Difference:
+    """What applying ``after`` over ``before`` does to engines; ``reroutes``: what it does to static endpoints."""
+    restarts, said = [], []
+    for name in sorted({*before, *after}):
+        was, will = before.get(name), after.get(name)
+        if was is None and will is not None:
+            said.append(f"{name}: {will.replicas} replicas start")
+        elif will is None and was is not None:
+            said.append(f"{name}: {was.replicas} replicas end")
+        elif was is not None and will is not None:
+            if was.spec.revision != will.spec.revision:
+                restarts.append(name)
+                what = ", ".join(_differing(was.spec, will.spec))
+                said.append(f"{name}: engines are replaced one by one, replacement first ({what})")
+            elif was.spec != will.spec:
+                said.append(f"{name}: {', '.join(_differing(was.spec, will.spec))} changes, no engine restarts")
+            if (was.least, was.most) != (will.least, will.most):
+                said.append(f"{name}: replicas {_count(was)} -> {_count(will)}")
+            if was.rules != will.rules:
+                said.append(f"{name}: where it may run changes ({', '.join(_differing(was.rules, will.rules))})")
+        if name in after and (scale := scales.get(name)) is not None:
+            said.append(
+                f"{name}: scaled to {scale.replicas} by {scale.who}, which stays (`llmgw ctl scale {name} --reset`)"
+            )
+    return Difference(tuple(restarts), (*said, *reroutes))
+
+
+def _differing(was: Any, will: Any) -> list[str]:
+    names = (one.name for one in attrs.fields(type(was)) if getattr(was, one.name) != getattr(will, one.name))
+    return [name.removesuffix("_mib").removesuffix("_s") for name in names]
+
+
+def _count(want: Want) -> str:
+    return str(want.least) if want.least == want.most else f"{want.least} to {want.most}"

@@ -1,0 +1,117 @@
+"""What happened, told once: a bounded history that many may follow, each at its own pace.
+
+An event is a kind out of a fixed set, a subject, and a sentence. A reader that was away too long is told how
+much it missed, and reads the state anew. Written to the store in batches; a crash loses at most the last second.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import trio
+from attrs import define, field
+
+from llmgw.store import events as rows
+from llmgw.store.errors import StoreUnavailable
+from llmgw.store.events import Event
+from llmgw.store.sqlite import SqliteStore
+
+FLUSH_S = 0.5
+KINDS = frozenset(
+    "node.joined node.linked node.silent node.back node.removed node.lost node.target gpu.evidence gpu.cleared"
+    " replica.created replica.started replica.blocked replica.ready replica.out replica.failed replica.renewed"
+    " replica.waiting replica.leaving replica.returned replica.stopping replica.gone replica.settled"
+    " model.applied model.scaled leader.began leader.doubts leader.trusts config.applied operator.acted".split()
+)
+
+
+@define(eq=False)
+class Events:
+    """Made by ``await Events.load(store, most)``; ``run`` is a service. ``most``: how many are kept."""
+
+    _store: SqliteStore = field(repr=False)
+    _most: Callable[[], int] = field(repr=False)
+    _wall: Callable[[], float] = field(default=time.time, repr=False)
+    last: int = field(default=0, init=False)  # number of the latest
+    _ring: deque[Event] = field(factory=deque, init=False, repr=False)
+    _unwritten: deque[Event] = field(factory=deque, init=False, repr=False)
+    _news: trio.Event = field(factory=trio.Event, init=False, repr=False)
+    failing: str = field(default="", init=False)  # why the store does not take them
+
+    @classmethod
+    async def load(cls, store: SqliteStore, most: Callable[[], int], wall: Callable[[], float] = time.time) -> "Events":
+        events = cls(store, most, wall)
+        kept = await store.read(lambda conn: rows.latest(conn, most()))
+        events._ring.extend(kept)
+        events.last = kept[-1].seq if kept else await store.read(rows.last)
+        return events
+
+    def tell(self, kind: str, subject: str, sentence: str, **data: Any) -> Event:
+        assert kind in KINDS, kind
+        self.last += 1
+        event = Event(self.last, self._wall(), kind, subject, sentence, data)
+        most = self._most()
+        for kept in (self._ring, self._unwritten):
+            kept.append(event)
+            while len(kept) > most:
+                kept.popleft()
+        news, self._news = self._news, trio.Event()
+        news.set()
+        return event
+
+    def since(self, seq: int, most: int = 1000) -> tuple[Sequence[Event], int]:
+        """Events after ``seq`` in order, and how many between are not remembered any more.
+
+        A number from the future (another store's) is answered with everything, as if all was missed.
+        """
+        if seq > self.last:
+            seq = 0
+        oldest = self._ring[0].seq if self._ring else self.last + 1
+        missed = max(0, oldest - 1 - seq)
+        found = []
+        for event in reversed(self._ring):
+            if event.seq <= seq:
+                break
+            found.append(event)
+        found.reverse()
+        if len(found) > most:
+            missed += len(found) - most
+            found = found[-most:]
+        return found, missed
+
+    async def wait(self, seq: int) -> None:
+        """Until there is an event after ``seq``."""
+        while self.last <= seq:
+            await self._news.wait()
+
+    async def run(self) -> NoReturn:
+        """Service: write what was told."""
+        while True:
+            await trio.sleep(FLUSH_S)
+            await self.flush()
+
+    async def flush(self) -> None:
+        if not self._unwritten:
+            return
+        batch, most = list(self._unwritten), self._most()
+        try:
+            await self._store.write(lambda db: rows.add(db, batch, most))
+        except StoreUnavailable as error:
+            self.failing = str(error)
+            return
+        self.failing = ""
+        written = batch[-1].seq
+        while self._unwritten and self._unwritten[0].seq <= written:
+            self._unwritten.popleft()
+
+
+def as_json(event: Event) -> dict[str, Any]:
+    return {
+        "seq": event.seq,
+        "at": event.at,
+        "kind": event.kind,
+        "subject": event.subject,
+        "sentence": event.sentence,
+        "data": event.data,
+    }

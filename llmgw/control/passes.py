@@ -1,0 +1,82 @@
+"""The reconcile road, read from top to bottom: observe -> plan -> apply -> publish -> one sentence.
+
+A pass runs when something happened, and at least each second. It decides from rows, reports and proofs alone;
+what it decides is in the store before anybody is told.
+"""
+
+from typing import Any
+
+import trio
+from attrs import define, field
+
+from llmgw.control.applying_plan import Applying
+from llmgw.control.cluster import Cluster
+from llmgw.control.events import Events
+from llmgw.control.publishing import Publishing
+from llmgw.core.actions import Plan
+from llmgw.core.reconcile import Seen, plan
+from llmgw.store.errors import StoreUnavailable
+
+EVERY_S = 1.0
+BETWEEN_S = 0.05  # what happens together is looked at together
+KEPT = 100
+STALLED_S = 2.0  # woken this much too late, the leader doubts itself
+
+
+@define(eq=False)
+class Passes:
+    cluster: Cluster
+    applying: Applying
+    publishing: Publishing
+    events: Events
+    log: Any
+    took: list[float] = field(factory=list, init=False)  # seconds of the last passes, for metrics
+    said: str = field(default="", init=False)  # the last pass's sentence
+    _held: str = field(default="", init=False)
+
+    async def run(self) -> None:
+        """Service: pass after pass, until cancelled."""
+        while True:
+            await self._next()
+            await self.once()
+
+    async def once(self) -> Plan:
+        began = trio.current_time()
+        seen = self.cluster.observe()
+        made = plan(seen, self.cluster.limits())
+        await self._apply(made, seen)
+        self.publishing.publish(self.cluster.observe() if made.actions else seen)
+        self._say(made, trio.current_time() - began)
+        return made
+
+    async def _next(self) -> None:
+        cluster, due = self.cluster, trio.current_time() + EVERY_S
+        with trio.move_on_at(due):
+            await cluster.changed.wait()
+            await trio.sleep(BETWEEN_S)
+        cluster.changed = trio.Event()
+        late = trio.current_time() - due
+        if late > STALLED_S:
+            cluster.woke_late_s, cluster.woke_at = late, trio.current_time()
+
+    async def _apply(self, made: Plan, seen: Seen) -> None:
+        try:
+            await self.applying.apply(made, self.cluster.first_seen(seen))
+        except StoreUnavailable as error:
+            self.cluster.store_away = str(error)
+        else:
+            self.cluster.store_away = self.events.failing
+
+    def _say(self, made: Plan, took_s: float) -> None:
+        self.took.append(took_s)
+        del self.took[:-KEPT]
+        if made.hold != self._held:
+            kind, what = ("leader.doubts", made.hold) if made.hold else ("leader.trusts", "nodes report again")
+            sentence = f"nothing is stopped: {made.hold}" if made.hold else f"what was held back goes on: {what}"
+            self.events.tell(kind, "leader", sentence)
+            self.log.warning(kind, why=what)
+            self._held = made.hold
+        sentence = str(made)
+        if sentence != self.said:
+            self.log.info("pass", said=sentence, took_ms=round(took_s * 1000, 1))
+        self.said = sentence
