@@ -47,6 +47,20 @@ class NoGpus:
         return None
 
 
+@define
+class Bell:
+    """Rung when there is something new to report; ``wait`` returns once for all rings since the last time."""
+
+    _rung: trio.Event = field(factory=trio.Event, init=False)
+
+    def ring(self) -> None:
+        self._rung.set()
+
+    async def wait(self) -> None:
+        await self._rung.wait()
+        self._rung = trio.Event()
+
+
 @define(eq=False)
 class Parts:
     settings: AgentSettings
@@ -56,16 +70,12 @@ class Parts:
     leaves: Path | None  # the folder of cgroup leaves; None: groups of processes
     address: Callable[[], str]
     say: Callable[[str], None]  # one line for the log
-    changed: trio.Event = field(factory=trio.Event)  # replaced by whoever waited for it
+    changed: Bell = field(factory=Bell)
 
     def group(self, id: str, leaf: str | None = None, state: State | None = None) -> Group:
         """``leaf``: as written down when it started, which stands though the settings are others now."""
         where = leaf if leaf is not None else str(self.leaves / id) if self.leaves else ""
         return Leaf(Path(where)) if where else MarkedGroup(id, self.places.scope, state)
-
-    def ring(self) -> None:
-        """There is something to report."""
-        self.changed.set()
 
     @property
     def boot_id(self) -> str:

@@ -308,7 +308,7 @@ class EngineProcess:
 
     def measured(self, now: Measured) -> None:
         if now.stranger != self.sample.stranger:
-            self.parts.ring()
+            self.parts.changed.ring()
         self.sample.take(now)
         self._remember(now.pids)
 
@@ -322,7 +322,7 @@ class EngineProcess:
 
     def _says(self, why: str) -> None:
         self.why = why
-        self.parts.ring()
+        self.parts.changed.ring()
 
     def _remember(self, pids: tuple[int, ...]) -> None:
         if len(self.pids_seen) < PIDS_KEPT:

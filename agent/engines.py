@@ -9,7 +9,7 @@ import trio
 from attrs import define, evolve, field
 
 from agent import adoption, cgroups, files, sampling
-from agent.engine_parts import GpuMemory, NoGpus, Parts
+from agent.engine_parts import Bell, GpuMemory, NoGpus, Parts
 from agent.engine_process import EngineProcess
 from agent.groups import Group, MarkedGroup
 from agent.orders import Forget, Have, Prepare, Recall, Refuse, Stop, fingerprint, orders
@@ -18,7 +18,7 @@ from agent.ports import Ports
 from agent.proc import Table
 from llmgw.core.agent_settings import AgentSettings
 from llmgw.core.shards import ENDED, Launch, Orphan, ShardSeen, ShardState
-from llmgw.wire.agent_frames import Wanted
+from llmgw.wire.agent_frames import Tail, Wanted
 
 SAMPLE_EVERY_S = 1.0
 SAMPLE_WITHIN_S = 10.0
@@ -29,7 +29,7 @@ LOG_MOST = 96 * 1024  # a frame has an end
 WITHHELD = "(withheld until the leader names this engine's key, which may be in it)"
 
 
-class NoLog(LookupError):
+class NoLog(Exception):
     """No such engine here."""
 
 
@@ -43,20 +43,16 @@ class Engines:
     _unseen: dict[str, EnginePlace] = field(factory=dict, init=False)  # not looked at yet
     _refused: dict[str, str] = field(factory=dict, init=False)
     _strangers: dict[str, tuple[int, ...]] = field(factory=dict, init=False)
-    _told: set[str] = field(factory=set, init=False)  # ended, and in a report
+    _told: set[str] = field(factory=set, init=False)  # whose end was in a report
     _paths: tuple[str, ...] = field(default=(), init=False)
     _has: frozenset[str] = field(default=frozenset(), init=False)
     _wake: trio.Event = field(factory=trio.Event, init=False)
     _nursery: trio.Nursery | None = field(default=None, init=False)
 
     @property
-    def changed(self) -> trio.Event:
-        """Set at each change of a state, so that the report goes at once; whoever waited puts a new one there."""
+    def changed(self) -> Bell:
+        """Rung at each change of a state, so that the report goes at once."""
         return self.parts.changed
-
-    @changed.setter
-    def changed(self, event: trio.Event) -> None:
-        self.parts.changed = event
 
     # -- at the start --------------------------------------------------------------------------------
 
@@ -136,13 +132,8 @@ class Engines:
 
     # -- what is wanted ------------------------------------------------------------------------------
 
-    async def obey(self, wanted: Wanted) -> None:
-        """Its term was judged before."""
-        self.obey_nowait(wanted)
-        await trio.lowlevel.checkpoint()
-
-    def obey_nowait(self, wanted: Wanted) -> None:
-        """Everything it says is begun, and written down, when this returns; no end is waited for."""
+    def obey(self, wanted: Wanted) -> None:
+        """Everything it says is begun, and stops are written down, when this returns. Its term was judged before."""
         self._paths = wanted.paths
         ids = {launch.id for launch in wanted.shards}
         refused: dict[str, str] = {}
@@ -182,7 +173,7 @@ class Engines:
         self._engines[engine.id] = engine
         if self._nursery is not None:
             self._nursery.start_soon(self._keep, engine)
-        self.parts.ring()
+        self.changed.ring()
 
     def _stop(self, id: str) -> None:
         self._engines[id].stop()
@@ -191,7 +182,7 @@ class Engines:
         engine = self._engines.pop(id)
         engine.place.remove()
         self._told.discard(id)
-        self.parts.ring()
+        self.changed.ring()
 
     def _recall(self, engine: EngineProcess, launch: Launch) -> None:
         """Its record was lost, and the leader tells it again."""
@@ -202,7 +193,7 @@ class Engines:
             for id, why in refused.items():
                 self.parts.say(f"{id[:128]!r} is refused: {why}")
             self._refused = refused
-            self.parts.ring()
+            self.changed.ring()
 
     def _learn_keys(self, launches: Iterable[Launch]) -> None:
         for launch in launches:
@@ -224,9 +215,7 @@ class Engines:
     # -- what is said --------------------------------------------------------------------------------
 
     def seen(self) -> tuple[ShardSeen, ...]:
-        """For a report. What it shows as ended is forgotten once a ``wanted`` does not name it."""
         shards = [one.seen() for one in self._engines.values()]
-        self._told = {shard.id for shard in shards if shard.state in ENDED}
         shards += [ShardSeen(id, ShardState.UNKNOWN, why="not looked at yet") for id in self._unseen]
         shards = [evolve(s, why=self._with_refusal(s)) if s.id in self._refused else s for s in shards]
         there = {shard.id for shard in shards}
@@ -239,6 +228,10 @@ class Engines:
 
     def _with_refusal(self, shard: ShardSeen) -> str:
         return "; ".join(filter(None, (shard.why, f"refused: {self._refused[shard.id]}")))
+
+    def reported(self, shards: Iterable[ShardSeen]) -> None:
+        """A report with these was sent: those that ended may be forgotten once they are not wanted."""
+        self._told |= {one.id for one in shards if one.state in ENDED and one.id in self._engines}
 
     def orphans(self) -> tuple[Orphan, ...]:
         why = "processes with our mark, and no folder that tells of them"
@@ -255,24 +248,31 @@ class Engines:
                 return id
         return ""
 
-    def tail(self, id: str) -> tuple[str, float | None]:
-        """Its last lines, and seconds since the last of them; nothing and None of an engine that is not here."""
+    def tail(self, id: str) -> Tail | None:
+        """Its last lines; None: no such engine, or nothing in its log."""
         engine = self._engines.get(id)
         if engine is None:
-            return "", None
+            return None
         engine.log.look(trio.current_time())
-        text = WITHHELD if _key_unknown(engine) else engine.log.tail(self.parts.settings.tail_max)
-        return text, engine.log_age_s
+        engine.log.told = engine.log.written
+        age_s = engine.log_age_s
+        return None if age_s is None else Tail(id, _text(engine, self.parts.settings.tail_max), int(age_s * 1000))
 
-    async def logs(self, id: str, most: int) -> tuple[str, float | None]:
-        """The end of its log and the age of its last line in seconds. Raises NoLog."""
+    def new_tails(self) -> tuple[Tail, ...]:
+        """Of every engine that wrote something since its tail was told."""
+        for one in self._engines.values():
+            one.log.look(trio.current_time())
+        new = [id for id, one in self._engines.items() if one.log.written != one.log.told]
+        return tuple(tail for id in new if (tail := self.tail(id)) is not None)
+
+    def logs(self, id: str, most: int) -> tuple[str, int | None]:
+        """The end of its log, and the age of its last line in ms. Raises NoLog."""
         engine = self._engines.get(id)
         if engine is None:
             raise NoLog(f"no engine {id[:128]!r} on this node")
-        if _key_unknown(engine):
-            return WITHHELD, engine.log_age_s
-        text = await trio.to_thread.run_sync(engine.log.text, max(0, min(most, LOG_MOST)), abandon_on_cancel=True)
-        return text, engine.log_age_s
+        engine.log.look(trio.current_time())
+        age_s = engine.log_age_s
+        return _text(engine, max(0, min(most, LOG_MOST))), None if age_s is None else int(age_s * 1000)
 
     # -- tasks ---------------------------------------------------------------------------------------
 
@@ -338,8 +338,10 @@ class Engines:
         self._strangers = {id: pids for id, pids in found.items() if id not in self._engines}
 
 
-def _key_unknown(engine: EngineProcess) -> bool:
-    return bool(engine.launch.key_env) and not engine.log.key
+def _text(engine: EngineProcess, most: int) -> str:
+    if engine.launch.key_env and not engine.log.key:
+        return WITHHELD
+    return engine.log.text(most)
 
 
 def engines(

@@ -22,10 +22,10 @@ class LogTail:
     path: Path
     key: str = field(default="", repr=False)
     written: int = 0  # bytes, over all rotations; it only rises
+    told: int = 0  # of these, when its end was last told
     changed_at: float | None = None  # when the last look found something new
     _inode: int = field(default=0, init=False)
     _size: int = field(default=0, init=False)
-    _kept: tuple[int, str, int, str] | None = field(default=None, init=False, repr=False)
 
     def look(self, now: float) -> bool:
         """Whether something was written since the last look."""
@@ -42,12 +42,6 @@ class LogTail:
         # A log that was found is as old as its last line, not as our look at it.
         self.changed_at = now if self.changed_at is not None else now - _age(found.st_mtime)
         return True
-
-    def tail(self, most: int) -> str:
-        """As ``text``; read again only when there was something new at the last look."""
-        if self._kept is None or self._kept[:3] != (self.written, self.key, most):
-            self._kept = (self.written, self.key, most, self.text(most))
-        return self._kept[3]
 
     def text(self, most: int) -> str:
         """Whole lines from the end, at most this many bytes of UTF-8."""

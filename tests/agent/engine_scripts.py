@@ -15,7 +15,6 @@ from attrs import define, field
 from agent import cgroups, proc
 from agent.engine_parts import GpuMemory
 from agent.engines import Engines, engines
-from agent.log_tail import LogTail
 from agent.places import Places
 from llmgw.core.agent_settings import AgentSettings
 from llmgw.core.shards import Launch, ShardSeen, ShardState
@@ -104,7 +103,7 @@ class Node:
 
     def want(self, *launches: Launch, paths: tuple[str, ...] = ()) -> None:
         self._rev += 1
-        self.engines.obey_nowait(Wanted(Term(0, 1, "a"), self._rev, launches, paths))
+        self.engines.obey(Wanted(Term(0, 1, "a"), self._rev, launches, paths))
 
     def one(self, id: str = "m-1.g1.r0") -> ShardSeen:
         return next(shard for shard in self.engines.seen() if shard.id == id)
@@ -117,15 +116,13 @@ class Node:
                     return shard
                 with trio.move_on_after(0.05):
                     await self.engines.changed.wait()
-                    self.engines.changed = trio.Event()
 
     async def wait_for(self, state: ShardState, id: str = "m-1.g1.r0") -> ShardSeen:
         return await self.until(lambda shard: shard.state is state, id)
 
     async def log_says(self, text: str, id: str = "m-1.g1.r0", times: int = 1) -> str:
-        log = LogTail(self.places.of(id).log, self.engines._engines[id].log.key)
-        await until(lambda: log.text(65536).count(text) >= times, WITHIN_S)
-        return (await self.engines.logs(id, 65536))[0]
+        await until(lambda: self.engines.logs(id, 65536)[0].count(text) >= times, WITHIN_S)
+        return self.engines.logs(id, 65536)[0]
 
 
 def settings(data: Path, **more: object) -> AgentSettings:

@@ -31,7 +31,7 @@ async def obey(here: Engines) -> None:
             for line in lines.feed(data):
                 frame = read_down(line)
                 assert isinstance(frame, Wanted)
-                await here.obey(frame)
+                here.obey(frame)
 
 
 async def tell(here: Engines) -> None:
@@ -39,7 +39,6 @@ async def tell(here: Engines) -> None:
         sys.stdout.write(msgspec.json.encode(here.seen()).decode() + "\n")
         sys.stdout.flush()
         await here.changed.wait()
-        here.changed = trio.Event()
 
 
 if __name__ == "__main__":
