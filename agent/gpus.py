@@ -52,9 +52,10 @@ class Gpus:
     _known: tuple[Health, ...] = field(default=(), init=False)
     _launched: dict[str, dict[str, int]] = field(factory=dict, init=False)
     _whose: dict[int, str] = field(factory=dict, init=False)  # pid -> instance, of all that hold memory
-    _ended: dict[str, float] = field(factory=dict, init=False)  # instance -> when its memory was first asked back
-    _began_at: float = field(default=0.0, init=False)  # the last reading that was answered; Trio's clock, as here:
-    _read_at: float | None = field(default=None, init=False)
+    _ended: dict[str, int] = field(factory=dict, init=False)  # instance -> readings begun when it was first said
+    _begun: int = field(default=0, init=False)  # readings
+    _answered: int = field(default=0, init=False)  # the number of the last one that was
+    _read_at: float | None = field(default=None, init=False)  # Trio's clock
     _silent_since: float | None = field(default=None, init=False)  # wall clock
     _silent_why: str = field(default="not asked yet", init=False)
     _trouble: str = field(default="", init=False)  # why it tells of no GPUs, or not of all
@@ -90,10 +91,10 @@ class Gpus:
     async def read(self) -> None:
         """Ask once, within ``gpu_within``."""
         assert self.inventory is not None
-        began_at = trio.current_time()
+        self._begun += 1
         with trio.move_on_after(self.settings.gpu_within) as scope:
             try:
-                self._take(await self.inventory.read(), began_at)
+                self._take(await self.inventory.read())
             except NotAnswered as error:
                 self._not_answered(str(error))
         if scope.cancelled_caught:
@@ -110,8 +111,8 @@ class Gpus:
             fine = f"driver {self.version}: {len(self._samples)} GPUs"
             self.say(f"GPUs: {self.driver or fine}")
 
-    def _take(self, reading: Reading, began_at: float) -> None:
-        self._began_at, self._read_at, self._silent_since = began_at, trio.current_time(), None
+    def _take(self, reading: Reading) -> None:
+        self._answered, self._read_at, self._silent_since = self._begun, trio.current_time(), None
         self._samples = {sample.uuid: sample for sample in reading.gpus}
         self._known = merged(self._known, reading, self.wall(), self.boot)
         pids = {one.pid for sample in reading.gpus for one in sample.holders}
@@ -239,14 +240,14 @@ class Gpus:
         before = self._launched.get(instance, {})
         for old in list(self._ended)[:-_LAUNCHES_MOST]:
             del self._ended[old]
-        since = self._ended.setdefault(instance, trio.current_time())
+        since = self._ended.setdefault(instance, self._begun)
         for uuid in uuids:
             if self.silent:
                 return f"not known: {self.driver}"
             sample = self._samples.get(uuid)
             if sample is None:
                 continue  # the card has gone, and its memory with it
-            if self._began_at < since:
+            if self._answered <= since:
                 return "its GPU memory is read anew"
             theirs = {one.pid for one in sample.holders if self._whose[one.pid] == instance}
             if why := why_not_back(sample, theirs | set(pids), before.get(uuid)):
