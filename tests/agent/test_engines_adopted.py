@@ -347,9 +347,8 @@ async def test_ten_killed_agents_leave_one_engine_alone(places):
         assert {here.one().pid} == pids
         last = int((await here.log_says("line", times=2)).splitlines()[-2].split()[1])
         await here.log_says(f"line {last + 20}\n")
-        numbers = [
-            int(text.split()[1]) for text in (await here.engines.logs(ID, 90_000))[0].splitlines() if text[:4] == "line"
-        ]
+        log = here.engines.logs(ID, 90_000)[0].splitlines()
+        numbers = [int(text.split()[1]) for text in log if text.startswith("line")]
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
 
 

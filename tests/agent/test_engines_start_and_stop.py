@@ -7,7 +7,6 @@ import stat
 import sys
 
 import pytest
-import trio
 
 from agent import cgroups, spawning
 from agent.places import Places
@@ -18,7 +17,6 @@ from tests.agent.engine_scripts import (
     FORKS,
     SERVES,
     SLEEP,
-    WITHIN_S,
     FakeGpus,
     command_line,
     end_all,
@@ -137,14 +135,13 @@ async def test_a_program_that_is_not_there_is_failed_and_the_log_says_so(tmp_pat
 async def test_its_end_is_forgotten_only_once_reported_and_no_longer_wanted(tmp_path):
     async with node(tmp_path) as here:
         here.want(launch(source="raise SystemExit(3)"))
-        with trio.fail_after(WITHIN_S):
-            await here.engines._engines["m-1.g1.r0"].ended.wait()
-        here.want()  # of which nobody was told yet
-        assert here.one().state is ShardState.FAILED
-        here.want(launch(source="raise SystemExit(3)"))
+        await here.wait_for(ShardState.FAILED)
+        here.want()
         assert here.one().state is ShardState.FAILED
 
+        here.engines.reported(here.engines.seen())
         here.want()
+
         assert here.engines.seen() == ()
         assert not (tmp_path / "engines" / "m-1.g1.r0").exists()
 
