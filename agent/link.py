@@ -1,0 +1,107 @@
+"""How this node finds its leader and keeps a link: each control plane in turn, with pauses that are never even."""
+
+import random
+from collections.abc import Callable
+from typing import NoReturn
+
+import trio
+from attrs import define, field
+
+from agent.dialing import Dial, NoLink, local_address
+from agent.faces import Engines
+from agent.membership import Membership, NotIn
+from agent.proc import boot_id
+from agent.report import Reporter
+from agent.talk import Talk
+from agent.terms import Terms
+from llmgw import __version__
+from llmgw.core.agent_settings import AgentSettings
+from llmgw.core.joining import may_be_named
+from llmgw.wire.agent_frames import VERSION, Hello
+
+FIRST_PAUSE_S = 0.2
+LEAST_PAUSE_S = 0.02
+STEADY_S = 5.0  # a link that lasted so long was a good one
+
+
+@define(eq=False)
+class LeaderLink:
+    """``run`` is a service. ``say`` gets a line when the link's state changes; ``state`` is the last one."""
+
+    settings: AgentSettings
+    membership: Membership
+    terms: Terms
+    engines: Engines
+    reporter: Reporter
+    dial: Dial
+    say: Callable[[str], None] = lambda text: None
+    draw: Callable[[], float] = random.random
+    state: str = field(default="no link yet", init=False)
+    talk: Talk | None = field(default=None, init=False)
+    tries: int = field(default=0, init=False)
+    _turn: int = field(default=0, init=False)  # whose turn it is among the servers
+    _led_to: str = field(default="", init=False)  # the leader, as another control plane named it
+
+    async def run(self) -> NoReturn:
+        pause_s = FIRST_PAUSE_S
+        while True:
+            server, hinted = self._server()
+            began = trio.current_time()
+            welcomed, leader = await self._try(server)
+            if welcomed and trio.current_time() - began >= STEADY_S:
+                pause_s = FIRST_PAUSE_S
+            if leader and leader != server and not hinted:
+                self._led_to = leader
+                continue
+            self._turn += 0 if welcomed else 1
+            await trio.sleep(max(LEAST_PAUSE_S, self.draw() * pause_s))
+            pause_s = min(pause_s * 2, self.settings.reconnect_max)
+
+    async def _try(self, server: str) -> tuple[bool, str]:
+        """Whether it welcomed us, and who leads, if it named another."""
+        self.tries += 1
+        try:
+            joined = await self.membership.ensure(server)
+            stream = await self.dial(server, self.membership.ca())
+        except NotIn as error:
+            self._is(f"refused by {server}: {error}")
+            return False, error.leader
+        except (NoLink, OSError) as error:
+            self._is(f"no link: {error}")
+            return False, ""
+        self.engines.address = self.settings.address or local_address(stream) or self.engines.address
+        hello = Hello(
+            VERSION, joined.cluster, joined.node, boot_id(), self.terms.seen, self.terms.heard_ms, __version__,
+            self.settings.address, dict(self.settings.labels),
+        )  # fmt: skip
+        talk = self.talk = Talk(
+            server, stream, joined.credential, hello, self.terms, self.engines, self.reporter, self.settings.silent,
+            lambda: self._is(f"linked with {server}"),
+        )  # fmt: skip
+        try:
+            why = await talk.run()
+        finally:
+            self.talk = None
+        refused = talk.refused
+        self._is(f"refused by {server}: {refused.why}" if refused else f"the link with {server} ended: {why}")
+        return talk.welcomed, refused.leader if refused else ""
+
+    def _server(self) -> tuple[str, bool]:
+        if self._led_to:
+            server, self._led_to = self._led_to, ""
+            return server, True
+        servers = self.settings.servers
+        return servers[self._turn % len(servers)], False
+
+    def _is(self, state: str) -> None:
+        if state != self.state:
+            self.state = state
+            self.say(state)
+
+
+def node_name(settings: AgentSettings, host: str) -> str:
+    """Raises ValueError."""
+    name = settings.name or host.partition(".")[0]
+    if not may_be_named(name):
+        raise ValueError(f"{name!r} is no name for a node: set agent.name to letters, digits, '.', '_' or '-'")
+    return name

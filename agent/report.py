@@ -1,0 +1,81 @@
+"""What this node says of itself: the whole of it, each time."""
+
+import os
+from pathlib import Path
+
+from attrs import define, evolve, field
+
+from agent.faces import Engines, Gpus
+from llmgw.core.agent_settings import AgentSettings
+from llmgw.wire.agent_frames import FRAME_MAX, Host, Obeys, Report, Tail, line
+
+WHY_MAX = 500
+MIB = 1024  # of KiB
+
+
+@define(eq=False)
+class Reporter:
+    """``obeys`` is set when a ``wanted`` was taken in; ``frame_max`` is the leader's bound."""
+
+    settings: AgentSettings
+    engines: Engines
+    gpus: Gpus
+    frame_max: int = FRAME_MAX
+    obeys: Obeys = field(factory=Obeys, init=False)
+    _seq: int = field(default=0, init=False)
+
+    def report(self) -> Report:
+        self._seq += 1
+        engines, gpus = self.engines, self.gpus
+        return Report(
+            self._seq,
+            self.obeys,
+            host(self.settings, gpus.driver),
+            tuple(gpus.seen()),
+            engines.seen(),
+            engines.orphans(),
+            engines.has(),
+        )
+
+    def line(self, whole: Report) -> bytes:
+        """One that would be too long says less of processes, and of reasons, rather than nothing."""
+        text = line(whole)
+        return text if len(text) <= self.frame_max else line(shortened(whole))
+
+
+@define(eq=False)
+class Tails:
+    """Of one link: all tails first, as its leader may be a new one, then those that something was written to."""
+
+    engines: Engines
+    _first: bool = field(default=True, init=False)
+
+    def due(self) -> list[Tail]:
+        if not self._first:
+            return list(self.engines.new_tails())
+        self._first = False
+        return [tail for shard in self.engines.seen() if (tail := self.engines.tail(shard.id)) is not None]
+
+
+def shortened(report: Report) -> Report:
+    gpus = tuple(evolve(gpu, processes=()) for gpu in report.gpus)
+    shards = tuple(evolve(shard, why=shard.why[:WHY_MAX], pids=shard.pids[:8]) for shard in report.shards)
+    orphans = tuple(evolve(one, why=one.why[:WHY_MAX], pids=one.pids[:8]) for one in report.orphans[:100])
+    return Report(report.seq, report.obeys, report.host, gpus, shards, orphans, report.has)
+
+
+def host(settings: AgentSettings, driver: str) -> Host:
+    """The machine, as far as /proc tells."""
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        text = ""
+    kib = {name: int(rest.split()[0]) for name, _, rest in (row.partition(":") for row in text.splitlines()) if rest}
+    return Host(
+        memory_mib=kib.get("MemTotal", 0) // MIB,
+        memory_free_mib=kib.get("MemAvailable", 0) // MIB,
+        reserved_mib=settings.memory_reserved // (MIB * MIB),
+        cores=os.cpu_count() or 0,
+        load=round(os.getloadavg()[0], 2),
+        driver=driver,
+    )

@@ -1,0 +1,232 @@
+"""One link, from hello to its end: the whole report up, the whole of what is wanted down.
+
+Both ways only the newest counts. A report is made when the leader's window has room for it, so one that reads slowly
+gets fresh ones; of several ``wanted`` that arrive while one is obeyed the last is taken. A term is judged when it is
+heard and again when it is obeyed, for it may have lain in a buffer while leadership moved.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+
+import trio
+from attrs import define, field
+
+from agent.dialing import request
+from agent.faces import Engines
+from agent.membership import denied
+from agent.report import Reporter, Tails
+from agent.terms import Terms
+from llmgw.core.shards import ShardSeen
+from llmgw.tasks.duplex import Duplex
+from llmgw.wire.agent_frames import (
+    Down,
+    Hello,
+    Lines,
+    Logs,
+    LogsAsked,
+    Malformed,
+    Obeys,
+    Refused,
+    Wanted,
+    Welcome,
+    line,
+    read_down,
+)
+from llmgw.wire.agent_joining import LINK
+from llmgw.wire.h2_stream import Body, End, H2Stream, Head, Violation
+
+WAITING_MAX = 256  # lines that wait for the leader's window
+LOGS_MAX = 128 * 1024  # of one answer: as JSON it may be six times as long, and is cut then
+APART_S = 0.1  # between two reports, however much changes
+STALL_S = 10.0
+DENIED_MAX = 16 * 1024
+
+
+@define(eq=False, slots=False)
+class Talk:
+    server: str
+    stream: trio.abc.Stream
+    credential: str = field(repr=False)
+    hello: Hello
+    terms: Terms
+    engines: Engines
+    reporter: Reporter
+    silent_s: float
+    on_welcome: Callable[[], None] = lambda: None
+    welcomed: bool = field(default=False, init=False)
+    refused: Refused | None = field(default=None, init=False)  # by the leader, in its words
+    _h2: H2Stream = field(init=False)
+    _duplex: Duplex = field(init=False)
+    _patience: trio.CancelScope = field(factory=trio.CancelScope, init=False)
+    _lines: Lines = field(init=False)
+    _tails: Tails = field(init=False)
+    _denied: bytearray | None = field(default=None, init=False)
+    _out: deque[bytes] = field(factory=deque, init=False)
+    _part: memoryview = field(default=memoryview(b""), init=False)
+    _due: bool = field(default=False, init=False)
+    _period_s: float = field(default=1.0, init=False)
+    _newest: Wanted | None = field(default=None, init=False)
+    _told: trio.Event = field(factory=trio.Event, init=False)
+    _greeted: trio.Event = field(factory=trio.Event, init=False)
+    _shown: tuple[ShardSeen, ...] = field(default=(), init=False)  # in the report that is on its way
+
+    def __attrs_post_init__(self) -> None:
+        head = {":method": "POST", ":path": LINK, "authorization": f"Bearer {self.credential}"}
+        self._h2 = H2Stream.for_client(request(self.server, head))
+        self._duplex = Duplex(self.stream, self._heard, self._outgoing, STALL_S)
+        self._lines = Lines(self.reporter.frame_max)
+        self._tails = Tails(self.engines)
+        self._out.append(line(self.hello))
+
+    async def run(self) -> str:
+        """Until the link ends; why, in words. Running engines know nothing of it."""
+        why = ""
+        self._patience.deadline = trio.current_time() + self.silent_s
+        async with trio.open_nursery() as tasks:
+            tasks.start_soon(self._report_each_period)
+            tasks.start_soon(self._obey_the_newest)
+            with self._patience:
+                why = await self._duplex.run()
+            tasks.cancel_scope.cancel(reason="the link has ended")
+        if self._patience.cancelled_caught:
+            return f"the leader was silent for {self.silent_s:g} s"
+        return self.refused.why if self.refused else why
+
+    # -- down -------------------------------------------------------------------------------------------
+
+    def _heard(self, data: bytes) -> None:
+        try:
+            for happening in self._h2.receive(data):
+                match happening:
+                    case Head(fields):
+                        self._head(fields)
+                    case Body(part, size):
+                        self._body(part)
+                        self._h2.consumed(size)
+                    case End(why):
+                        self._end(why)
+        except (Violation, Malformed) as error:
+            self._duplex.cut(f"{self.server} sent {error}")
+
+    def _head(self, fields: Mapping[str, str]) -> None:
+        if fields.get(":status") != "200":
+            self._denied = bytearray()
+
+    def _body(self, data: bytes) -> None:
+        if self._denied is None:
+            for text in self._lines.feed(data):
+                self._take(read_down(text))
+        elif len(self._denied) + len(data) <= DENIED_MAX:
+            self._denied += data
+
+    def _end(self, why: str) -> None:
+        if self._denied is not None:
+            said = denied(self._denied, self.server)
+            self.refused = Refused(str(said), said.leader)
+        self._duplex.cut(why or "the leader ended the link")
+
+    def _take(self, frame: Down) -> None:
+        self._patience.deadline = trio.current_time() + self.silent_s
+        match frame:
+            case Welcome(term) | Wanted(term):
+                if why := self.terms.why_not(term):
+                    self._duplex.cut(why)
+                    return
+                self.terms.heard(term)
+        match frame:
+            case Welcome():
+                self._welcome(frame)
+            case Wanted():
+                self._newest = frame
+                self._told.set()
+            case LogsAsked():
+                self._asked(frame)
+            case Refused():
+                self.refused = frame
+                self._duplex.cut(frame.why)
+
+    def _welcome(self, frame: Welcome) -> None:
+        if frame.cluster and frame.cluster != self.hello.cluster:
+            self._duplex.cut(f"{self.server} leads cluster {frame.cluster}, this node is of {self.hello.cluster}")
+            return
+        self._period_s = max(0.05, frame.period_ms / 1000)
+        if not self.welcomed:
+            self.welcomed = True
+            self._greeted.set()
+            self.on_welcome()
+
+    async def _obey_the_newest(self) -> None:
+        while True:
+            await self._told.wait()
+            self._told, wanted = trio.Event(), self._newest
+            assert wanted is not None
+            try:
+                # Before anything is done under it; then it is judged again, as time has passed.
+                await self.terms.take(wanted.term)
+            except OSError as error:
+                self._duplex.cut(f"term {wanted.term} can't be written down, so it is not obeyed: {error.strerror}")
+                return
+            if why := self.terms.why_not(wanted.term):
+                self._duplex.cut(why)
+                return
+            self.engines.obey(wanted)
+            before, self.reporter.obeys = self.reporter.obeys, Obeys(wanted.term, wanted.rev)
+            if self.reporter.obeys != before:
+                self._report_soon()
+
+    def _asked(self, asked: LogsAsked) -> None:
+        if len(self._out) > WAITING_MAX:  # it asks and does not read; it will hear nothing of this one
+            return
+        try:
+            text, age_ms = self.engines.logs(asked.instance, min(asked.bytes, LOGS_MAX))
+            answer = Logs(asked.ask, text, age_ms)
+        except Exception as error:  # whoever asked is told what went wrong, whatever it was
+            answer = Logs(asked.ask, error=str(error) or type(error).__name__)
+        self._out.append(fitting(answer, self.reporter.frame_max))
+        self._duplex.wake()
+
+    # -- up ---------------------------------------------------------------------------------------------
+
+    async def _report_each_period(self) -> None:
+        await self._greeted.wait()
+        while True:
+            self._report_soon()
+            await trio.sleep(APART_S)
+            with trio.move_on_after(max(0.0, self._period_s - APART_S)):
+                await self.engines.changed.wait()
+
+    def _report_soon(self) -> None:
+        if self.welcomed:
+            self._due = True
+            self._duplex.wake()
+
+    def _outgoing(self) -> bytes:
+        while self._part or self._next():
+            taken = self._h2.write(self._part)
+            if not taken:
+                break
+            self._part = self._part[taken:]
+            if not self._part and self._shown:
+                self.engines.reported(self._shown)
+                self._shown = ()
+        return self._h2.outgoing()
+
+    def _next(self) -> bool:
+        """Whether there is another line; reports and tails are made now, so that they are fresh."""
+        if not self._out and self._due:
+            self._due, report = False, self.reporter.report()
+            self._shown = report.shards
+            self._part = memoryview(self.reporter.line(report))
+            self._out.extend(line(tail) for tail in self._tails.due())
+        elif self._out:
+            self._part = memoryview(self._out.popleft())
+        return bool(self._part)
+
+
+def fitting(answer: Logs, most: int) -> bytes:
+    """A line within the bound, with the end of the text: escapes may make it longer than its text."""
+    text = line(answer)
+    while len(text) > most and answer.text:
+        answer = Logs(answer.ask, answer.text[len(answer.text) // 2 :], answer.age_ms)
+        text = line(answer)
+    return text
