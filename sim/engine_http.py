@@ -39,7 +39,18 @@ class EngineHttp:
         if path.startswith("/v1") and not self._knows(exchange):
             await exchange.answer(401, b'{"error":"Unauthorized"}')
             return
+        if not path.startswith("/sim/") and not await self._loaded(exchange):
+            return
         await route(self.sim, exchange)
+
+    async def _loaded(self, exchange: Exchange) -> bool:
+        """Waits where a healthy engine is asked for tokens too early; whether to go on."""
+        if not self.sim.loading.healthy:
+            await exchange.answer(503, b'{"error":"loading"}')
+            return False
+        if exchange.method == "POST":
+            await self.sim.loading.wait_ready()
+        return True
 
     def _knows(self, exchange: Exchange) -> bool:
         return self.api_key is None or exchange.header(b"authorization") == b"Bearer " + self.api_key.encode()

@@ -99,7 +99,7 @@ async def clear_faults(sim: Simulator, exchange: Exchange) -> None:
 
 
 async def _faults_changed(sim: Simulator, exchange: Exchange) -> None:
-    sim.engine.wedged = sim.faults.wedged
+    sim.wedge()
     if sim.on_faults is not None:
         sim.on_faults()
     await show_faults(sim, exchange)

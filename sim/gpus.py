@@ -158,15 +158,14 @@ class SimInventory:
         """By UUID: MiB of each living process, and MiB of all that died so shortly ago that it is not back."""
         living: dict[str, dict[int, int]] = {}
         dead: dict[str, int] = {}
-        for file in sorted(self.path.glob(f"{_CLAIM}*")):
-            pid = int(file.name.removeprefix(_CLAIM)) if file.name.removeprefix(_CLAIM).isdecimal() else 0
-            mib_of = atomic.read_value(file, dict[str, int]) if pid else None
-            if mib_of is None:
-                continue
+        now = trio.current_time()
+        for file in sorted(self.path.glob(f"{_CLAIM}*[0-9]")):
+            pid = int(file.name.removeprefix(_CLAIM))
+            mib_of = atomic.read_value(file, dict[str, int]) or {}
             if self.alive(pid):
                 for uuid, mib in mib_of.items():
                     living.setdefault(uuid, {})[pid] = mib
-            elif trio.current_time() < self._died_at.setdefault(pid, trio.current_time()) + returns_after_s:
+            elif now < self._died_at.setdefault(pid, now) + returns_after_s:
                 for uuid, mib in mib_of.items():
                     dead[uuid] = dead.get(uuid, 0) + mib
             else:
@@ -213,11 +212,28 @@ def _holders(claims: Mapping[int, int]) -> tuple[Holder, ...]:
 
 
 def claim(mib: int, environ: Mapping[str, str] = os.environ, pid: int | None = None) -> None:
-    """An engine takes so much of each GPU it was given; nothing where GPUs are not simulated. Raises OSError."""
+    """An engine takes so much of each GPU it was given; nothing where GPUs are not simulated. Raises MemoryError."""
     folder, uuids = environ.get(FOLDER), environ.get("CUDA_VISIBLE_DEVICES")
-    if folder and uuids and mib:
-        taken = dict.fromkeys(uuids.split(","), mib)
-        atomic.write(Path(folder) / f"{_CLAIM}{pid or os.getpid()}", msgspec.json.encode(taken))
+    if not (folder and uuids and mib):
+        return
+    for uuid in uuids.split(","):
+        free = _free_mib(Path(folder), uuid)
+        if mib > free:
+            raise MemoryError(f"CUDA out of memory: {uuid} has {free} MiB free, {mib} MiB are needed")
+    taken = dict.fromkeys(uuids.split(","), mib)
+    atomic.write(Path(folder) / f"{_CLAIM}{pid or os.getpid()}", msgspec.json.encode(taken))
+
+
+def _free_mib(folder: Path, uuid: str) -> int:
+    """By what is written down: memory of the dead is taken until the inventory has cleared it away."""
+    room = 0
+    for gpu in SimFolder(folder).state.gpus:
+        if gpu.uuid == uuid:
+            room = gpu.total_mib - gpu.reserved_mib - sum(gpu.foreign.values())
+        room = gpu.slices.get(uuid, room)
+    for file in folder.glob(f"{_CLAIM}*[0-9]"):
+        room -= (atomic.read_value(file, dict[str, int]) or {}).get(uuid, 0)
+    return room
 
 
 def give_back(environ: Mapping[str, str] = os.environ, pid: int | None = None) -> None:

@@ -11,6 +11,7 @@ from llmgw.tasks.alarms import Alarms
 from sim.connecting import Noticing
 from sim.engine_http import EngineHttp
 from sim.engine_model import EngineShape
+from sim.loading import Loading, LoadingSpec
 from sim.simulator import Simulator
 
 
@@ -19,6 +20,7 @@ class EngineSpec:
     shape: EngineShape = field(factory=EngineShape)
     api_key: str | None = None
     chat_only: bool = False
+    loading: LoadingSpec = field(factory=LoadingSpec)
 
 
 @define(eq=False)
@@ -43,7 +45,7 @@ async def serve_engine(
 
     ``served = await nursery.start(serve_engine, spec, [listener])``
     """
-    simulator = Simulator(spec.shape)
+    simulator = Simulator(spec.shape, loading=Loading(spec.loading))
     front = EngineHttp(simulator, spec.api_key, spec.chat_only)
     alarms = Alarms()
     door = Door(front.handle, alarms, limits=DoorLimits(idle_keepalive=300.0))
@@ -51,5 +53,6 @@ async def serve_engine(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(alarms.run)
         nursery.start_soon(simulator.engine.run)
+        nursery.start_soon(simulator.loading.run)
         nursery.start_soon(door.serve, [Noticing(one) for one in listeners], nursery)
         task_status.started(Served(simulator, door, nursery.cancel_scope))

@@ -14,6 +14,7 @@ from sim.answering import Answering
 from sim.asked import Ask, JsonObject, object_of
 from sim.engine_model import Engine, EngineShape
 from sim.faults import Fault, Faults
+from sim.loading import Loading
 from sim.openai_forms import Form, compact
 
 _KILLED = 137
@@ -30,6 +31,7 @@ class Simulator:
     shape: EngineShape
     die: Callable[[], None] = _die
     wall: Callable[[], float] = time.time
+    loading: Loading = field(factory=Loading)
     engine: Engine = field(init=False)
     faults: Faults = field(init=False)
     connections: Callable[[], list[bool]] = field(default=list, init=False)  # of each open one: is it busy?
@@ -44,6 +46,11 @@ class Simulator:
         self.faults = Faults(self.shape.seed)
         self.answering = Answering(self.engine, self.die)
         self.started_at = self.wall()
+        self.loading.on_broken = self.wedge
+
+    def wedge(self) -> None:
+        """As it is told, or for good when a shard of its replica has gone."""
+        self.engine.wedged = self.faults.wedged or self.loading.broken
 
     async def body(self, exchange: Exchange) -> tuple[JsonObject, Fault] | None:
         """What is asked and what befalls it; None when a fault has answered already."""

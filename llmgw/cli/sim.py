@@ -1,14 +1,14 @@
 """``llmgw sim``: simulated engines, for trials, tests and the demo."""
 
 import os
-import signal
+from typing import Any
 
 import click
-import trio
 
-from llmgw.tasks.sockets import Watcher, listen
 from sim.engine_model import EngineShape
-from sim.serving import EngineSpec, Served, serve_engine
+from sim.loading import LoadingSpec
+from sim.process import ProcessSpec, run
+from sim.serving import EngineSpec
 
 
 @click.group(name="sim")
@@ -30,7 +30,21 @@ def command() -> None:
 @click.option("--batch-rate", default=0.0, show_default=True, help="Tokens a second of the whole batch; 0: no bound.")
 @click.option("--prefill-seconds", default=0.0, show_default=True, help="What a prompt takes; 0: by --prefill-rate.")
 @click.option("--api-key", help="Refuse requests without it.")
+@click.option(
+    "--api-key-env", default="LLMGW_SIM_API_KEY", show_default=True, help="Variable with that key, if there is one."
+)
 @click.option("--chat-only", is_flag=True, help="Only chat completions; everything else is 404.")
+@click.option("--ready-after", default=0.0, show_default=True, help="Seconds until it completes anything.")
+@click.option("--health-after", type=float, help="Seconds until /health is 200, not 503; by default --ready-after.")
+@click.option("--rank", default=0, show_default=True, type=click.IntRange(0), help="Above 0: a shard without an API.")
+@click.option("--ranks", type=click.IntRange(1), help="Shards of its replica.  [default: 2 with --peer, else 1]")
+@click.option("--peer", default="", help="host:port where rank 0 listens for the other shards.")
+@click.option("--gpu-memory", type=click.IntRange(0), help="MiB of each simulated GPU.  [default: 2 for each block]")
+@click.option("--exit-at-start", type=click.IntRange(0, 255), metavar="CODE", help="End at once.")
+@click.option("--exit-after", type=click.FloatRange(0), metavar="SECONDS", help="End then, with code 1.")
+@click.option("--ignore-sigterm", is_flag=True, help="Only SIGINT and SIGKILL end it.")
+@click.option("--children", default=0, show_default=True, type=click.IntRange(0, 16), help="Processes that outlive it.")
+@click.option("--also-port", "also_ports", multiple=True, type=click.IntRange(1, 65535), help="Listen there too.")
 def engine(
     host: str,
     port: int,
@@ -45,7 +59,12 @@ def engine(
     batch_rate: float,
     prefill_seconds: float,
     api_key: str | None,
+    api_key_env: str,
     chat_only: bool,
+    ready_after: float,
+    health_after: float | None,
+    ranks: int | None,
+    **process: Any,
 ) -> None:
     """One engine that behaves like a vLLM."""
     if min(prefill_rate, decode_rate, step) <= 0:
@@ -55,31 +74,9 @@ def engine(
     shape = EngineShape(
         models, slots, blocks, prefill_rate, decode_rate, step, seed, context, batch_rate, prefill_seconds
     )
-    trio.run(_serve, EngineSpec(shape, api_key, chat_only), f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
-
-
-async def _serve(spec: EngineSpec, address: str) -> None:
-    with Watcher() as watcher, trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        listener = await listen(watcher, address)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(watcher.run)
-            served: Served = await nursery.start(serve_engine, spec, [listener])
-            click.echo(f"listening on http://{listener.address}")
-            served.simulator.on_faults = lambda: _fork(served.simulator.faults.children)
-            async for number in signals:
-                if number == signal.SIGINT or not served.simulator.faults.ignores_sigterm:
-                    served.stop()
-                    nursery.cancel_scope.cancel()
-
-
-_children: list[int] = []
-
-
-def _fork(wanted: int) -> None:
-    """Processes in our group that do not end with us, as an engine's workers may."""
-    while len(_children) < wanted:
-        _children.append(os.posix_spawn("/bin/sleep", ["sleep", "3600"], dict(os.environ)))
-    while len(_children) > wanted:
-        child = _children.pop()
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+    peer = process["peer"]
+    if not peer and (process["rank"] or (ranks or 1) > 1):
+        raise click.UsageError("shards need --peer")
+    loading = LoadingSpec(ready_after, health_after, ranks or (2 if peer else 1), peer)
+    spec = EngineSpec(shape, api_key or os.environ.get(api_key_env) or None, chat_only, loading)
+    run(spec, ProcessSpec(**process), f"[{host}]:{port}" if ":" in host else f"{host}:{port}", click.echo)
