@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import frozen
 
-from llmgw.config.addresses import clash, is_loopback, reaches
+from llmgw.config.addresses import clash, is_loopback, reaches, split_address
 from llmgw.config.models import Written
 from llmgw.config.problems import Problems, Refused
 from llmgw.config.read import Read, default_of, settings_of, source_of
@@ -20,6 +20,7 @@ from llmgw.config.values import written
 from llmgw.control.nearest import meant
 from llmgw.core.bands import BandRule
 from llmgw.core.identity import Band
+from llmgw.core.joining import may_be_named
 from llmgw.core.settings import Unit
 from llmgw.store.errors import StoreUnavailable
 from llmgw.store.place import place
@@ -41,6 +42,8 @@ NOT_ABOVE = (
     ("relay.idle", "relay.total"),
     ("breaker.open_for", "breaker.open_max"),
     ("probe.metrics", "admission.sample_stale"),
+    ("cluster.period", "cluster.node_silent"),
+    ("cluster.node_silent", "cluster.node_grace"),
     ("store.usage_batch_max", "store.usage_queue_max"),
 )
 # As a browser sends it: no path, no slash at the end, small letters.
@@ -67,7 +70,7 @@ class Checking:
     def text(self, key: str) -> str:
         """``relay.total = "30min"``, and where it comes from if that is not the file."""
         place = self.read.places.get(key)
-        source = f" (from {place})" if place else "" if self._is_given(key) else " (the default)"
+        source = f" (from {place})" if place else "" if self.is_given(key) else " (the default)"
         about = self._setting(key).metadata
         return f"{key} = {written(self.value(key), about['unit'], about['of'])}{source}"
 
@@ -77,13 +80,13 @@ class Checking:
 
     def later(self, key: str, other: str) -> str:
         """Of two that contradict each other, the one somebody wrote."""
-        return key if self._is_given(key) or not self._is_given(other) else other
+        return key if self.is_given(key) or not self.is_given(other) else other
 
     def _setting(self, key: str) -> Any:
         section, _, name = key.partition(".")
         return next(setting for setting in settings_of(section) if setting.name == name)
 
-    def _is_given(self, key: str) -> bool:
+    def is_given(self, key: str) -> bool:
         section, _, name = key.partition(".")
         return name in self.read.values[section]
 
@@ -186,6 +189,35 @@ def _check_listeners(checking: Checking) -> None:
         checking.refuse("admin.listen", what, "listen on 127.0.0.1 or set admin.tls_cert and admin.tls_key")
 
 
+def _check_agents_listener(checking: Checking) -> None:
+    """It stands only once it has a certificate, so its default address is in nobody's way."""
+    if checking.value("agents.tls_cert") or checking.is_given("agents.listen"):
+        for other in ("server.listen", "admin.listen"):
+            if clash(checking.value("agents.listen"), checking.value(other)):
+                key = checking.later("agents.listen", other)
+                what = f"{checking.text('agents.listen')} and {checking.text(other)} are one address"
+                checking.refuse(key, what, "give each its own port")
+
+
+def _check_agent(checking: Checking) -> None:
+    for index, server in enumerate(checking.value("agent.servers")):
+        try:
+            split_address(server)
+        except Refused as refused:
+            checking.refuse(f"agent.servers[{index}]", refused.what, 'write it like "gateway.internal:7443"')
+    name = checking.value("agent.name")
+    if name and not may_be_named(name):
+        checking.refuse("agent.name", f"{shown(name)} is no name for a node", "write letters, digits, '.', '_' or '-'")
+    if not _is_port_range(checking.value("agent.ports")):
+        checking.refuse("agent.ports", "it is no range of ports", 'write it like "20000-20999"')
+
+
+def _is_port_range(text: str) -> bool:
+    first, _, last = text.partition("-")
+    ends = (first.strip(), (last or first).strip())
+    return all(end.isdecimal() for end in ends) and 0 < int(ends[0]) <= int(ends[1]) <= 65535
+
+
 def _check_origins(checking: Checking) -> None:
     """They are compared letter by letter, so one that no browser sends would never match."""
     for key, besides in (("server.cors_origins", ("*", "null")), ("admin.allowed_origins", ())):
@@ -203,7 +235,7 @@ def _check_hosts(checking: Checking) -> None:
 
 
 def _check_tls(checking: Checking) -> None:
-    for section in ("server", "admin"):
+    for section in ("server", "admin", "agents"):
         cert, key = checking.value(f"{section}.tls_cert"), checking.value(f"{section}.tls_key")
         if bool(cert) != bool(key):
             has, lacks = ("tls_cert", "tls_key") if cert else ("tls_key", "tls_cert")
@@ -245,6 +277,8 @@ CHECKS: tuple[Callable[[Checking], None], ...] = (
     _check_probe,
     _check_bands,
     _check_listeners,
+    _check_agents_listener,
+    _check_agent,
     _check_origins,
     _check_hosts,
     _check_tls,

@@ -15,6 +15,7 @@ from llmgw.config.names import check_names
 from llmgw.config.problems import ConfigError, Problem, Problems, Refused
 from llmgw.config.read import MODELS, SECTIONS, build_sections, misspelt_variables, read_sections, source_of
 from llmgw.config.settings import AdminSettings, ListenSettings
+from llmgw.core.agent_settings import AgentSettings
 from llmgw.core.bands import AdmissionLimits
 from llmgw.core.breaker import BreakerLimits
 from llmgw.core.engine_spec import Want
@@ -23,6 +24,7 @@ from llmgw.core.replicas import ReplicaLimits
 from llmgw.core.scheduling import Weights
 from llmgw.engines.limits import ClientLimits, ProbeLimits
 from llmgw.gateway.limits import DoorLimits, RecordLimits, RelayLimits
+from llmgw.nodes.limits import AgentsLimits, ClusterLimits
 from llmgw.store.limits import StoreLimits
 from llmgw.telemetry.log import LogLimits
 
@@ -45,6 +47,9 @@ class Config:
     weights: Weights = field(factory=Weights)
     breaker: BreakerLimits = field(factory=BreakerLimits)
     replica: ReplicaLimits = field(factory=ReplicaLimits)
+    cluster: ClusterLimits = field(factory=ClusterLimits)
+    agents: AgentsLimits = field(factory=AgentsLimits)
+    agent: AgentSettings = field(factory=AgentSettings)
     store: StoreLimits = field(factory=StoreLimits)
     log: LogLimits = field(factory=LogLimits)
     fleet: Fleet = field(factory=Fleet)

@@ -13,12 +13,14 @@ from llmgw.config.problems import Problem, Problems, Refused
 from llmgw.config.settings import AdminSettings, ListenSettings
 from llmgw.config.values import SCALARS_ONLY, value_of, value_of_variable
 from llmgw.control.nearest import meant
+from llmgw.core.agent_settings import AgentSettings
 from llmgw.core.bands import AdmissionLimits
 from llmgw.core.breaker import BreakerLimits
 from llmgw.core.replicas import ReplicaLimits
 from llmgw.core.scheduling import Weights
 from llmgw.engines.limits import ClientLimits, ProbeLimits
 from llmgw.gateway.limits import DoorLimits, RecordLimits, RelayLimits
+from llmgw.nodes.limits import AgentsLimits, ClusterLimits
 from llmgw.store.limits import StoreLimits
 from llmgw.telemetry.log import LogLimits
 
@@ -32,7 +34,13 @@ SECTIONS: Mapping[str, Mapping[str, type[Any]]] = {
     "probe": {"probe": ProbeLimits},
     "breaker": {"breaker": BreakerLimits},
     "engines": {"engines": ClientLimits},
+    "cluster": {"cluster": ClusterLimits},
     "replica": {"replica": ReplicaLimits},
+    "agents": {"agents": AgentsLimits},
+    "agent": {"agent": AgentSettings},
+    "cluster": {"cluster": ClusterLimits},
+    "agents": {"agents": AgentsLimits},
+    "agent": {"agent": AgentSettings},
     "records": {"records": RecordLimits},
     "store": {"store": StoreLimits},
     "log": {"log": LogLimits},
