@@ -120,7 +120,7 @@ class DriverChild:
             await trio.lowlevel.wait_readable(child.stdout.fileno())
             more = os.read(child.stdout.fileno(), 65536)
             if not more:
-                raise NotAnswered(f"it ended ({_ending(child)})")
+                raise NotAnswered(f"it ended ({await _ending(child)})")
             line += more
             if len(line) > _LINE_MAX:
                 raise NotAnswered(f"it said more than {_LINE_MAX} bytes")
@@ -153,6 +153,13 @@ def _path() -> str:
     return os.pathsep.join(filter(None, (ours, os.environ.get("PYTHONPATH", ""))))
 
 
-def _ending(child: "subprocess.Popen[bytes]") -> str:
+async def _ending(child: "subprocess.Popen[bytes]") -> str:
+    """How, once its output has ended; its death comes a moment later."""
+    fd = os.pidfd_open(child.pid)
+    try:
+        with trio.move_on_after(_CLOSE_S):
+            await trio.lowlevel.wait_readable(fd)
+    finally:
+        os.close(fd)
     code = child.poll()
     return "its output is closed" if code is None else f"signal {-code}" if code < 0 else f"code {code}"

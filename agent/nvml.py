@@ -41,6 +41,21 @@ _LISTS = (
 T = TypeVar("T")
 
 
+def _named(name: str) -> Callable[..., Any]:
+    """A function that other versions of the binding lack is one the driver does not know."""
+
+    def missing(*_: Any) -> Any:
+        raise nv.NVMLError(nv.NVML_ERROR_FUNCTION_NOT_FOUND)
+
+    found: Callable[..., Any] = getattr(nv, name, missing)
+    return found
+
+
+_ecc_errors = _named("nvmlDeviceGetTotalEccErrors")  # both to be removed, says NVIDIA
+_throttle_reasons = _named("nvmlDeviceGetCurrentClocksThrottleReasons")
+_RECOVERY_FIELD = getattr(nv, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", 230)
+
+
 def words(error: nv.NVMLError) -> str:
     return _ABSENT.get(error.value) or str(error)
 
@@ -155,7 +170,7 @@ def sample_of(handle: Any, uuid: str, index: int) -> Sample:
         _known(nv.nvmlDeviceGetTemperature, handle, nv.NVML_TEMPERATURE_GPU),
         None if power is None else power / 1000,
         None if load is None else load.gpu / 100,
-        ecc_uncorrected=_told(untold, "ecc", nv.nvmlDeviceGetTotalEccErrors, *uncorrected),
+        ecc_uncorrected=_told(untold, "ecc", _ecc_errors, *uncorrected),
         remap_pending=bool(rows[2]) if rows else None if pages is None else bool(pages),
         remap_failed=bool(rows[3]) if rows else None,
         slowed=_slowed(handle),
@@ -186,13 +201,13 @@ def _holders(handle: Any) -> tuple[Holder, ...]:
 def _slowed(handle: Any) -> str:
     reasons = _known(nv.nvmlDeviceGetCurrentClocksEventReasons, handle)
     if reasons is None:  # by the name that older drivers have for it
-        reasons = _known(nv.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+        reasons = _known(_throttle_reasons, handle)
     return ", ".join(dict.fromkeys(word for bit, word in _SLOWED.items() if (reasons or 0) & bit))
 
 
 def _recovery(handle: Any, untold: dict[str, str]) -> str | None:
-    values = _told(untold, "recovery", nv.nvmlDeviceGetFieldValues, handle, [nv.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
-    if values is None or values[0].nvmlReturn != nv.NVML_SUCCESS:
+    values = _told(untold, "recovery", nv.nvmlDeviceGetFieldValues, handle, [_RECOVERY_FIELD])
+    if values is None or values[0].nvmlReturn != nv.NVML_SUCCESS or values[0].valueType == nv.NVML_VALUE_TYPE_DOUBLE:
         return None
     action = int(values[0].value.uiVal)
     return _RECOVERY.get(action, f"action {action}")

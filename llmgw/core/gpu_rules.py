@@ -95,7 +95,7 @@ SHOWN: dict[str, Rule] = {
     "ecc uncorrected, recovered": Rule(NOTE, "uncorrected memory errors, which the driver dealt with", Clearing.RESET),
     "row remap pending": Rule(NOTE, "a bad memory row is remapped at the next reset", Clearing.RESET),
     "row remap failed": Rule(EXCLUDED, "no spare memory rows are left: to be replaced", Clearing.OPERATOR),
-    "recovery asked": Rule(EXCLUDED, "the driver asks for", Clearing.READING),
+    "recovery asked": _reset("the driver asks for"),
     "slowed": Rule(NOTE, "runs slower to protect itself", Clearing.READING),
     "untold": Rule(EXCLUDED, "the driver fails to tell", Clearing.READING),
 }

@@ -208,8 +208,10 @@ typedef struct { u32 field, scope; long long at, latency; u32 type; int failed; 
 
 int nvmlDeviceGetFieldValues(Device *one, int count, Field *fields) {
     BEGIN(one);
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
+        fields[i].type = 1; /* unsigned int */
         fields[i].failed = fields[i].field == 230 ? value32(one, "recovery", &fields[i].value.number) : NOT_SUPPORTED;
+    }
     return SUCCESS;
 }
 
