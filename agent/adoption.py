@@ -130,7 +130,7 @@ def _wait_for_state(place: EnginePlace) -> Table:
 def _with_state(place: EnginePlace, parts: Parts, table: Table, record: Record, state: State) -> Found:
     if state.boot_id != parts.boot_id:
         return Lost("the machine was restarted", record.spec)
-    group = parts.group(place.id, record.spec.leaf if record.spec else None, state)
+    group = parts.group(place.id, record.spec.leaf if record.spec else state.leaf, state)
     pids = group.pids(table)
     pidfd = _living(state)
     if pidfd is None:
@@ -209,6 +209,8 @@ def _rebuilt(place: EnginePlace, parts: Parts, table: Table, record: Record) -> 
         pgid=main.pid,
         ports=told.ports,
         spec_hash=told.hash,
+        host=told.host,
+        leaf=told.leaf,
         at=time.time(),
     )
 
@@ -217,6 +219,8 @@ def _rebuilt(place: EnginePlace, parts: Parts, table: Table, record: Record) -> 
 class _Told:
     ports: dict[str, int] = field(factory=dict)
     hash: str = ""
+    host: str = ""
+    leaf: str = ""
 
 
 def _told(text: str) -> _Told:

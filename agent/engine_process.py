@@ -32,7 +32,7 @@ PIDS_KEPT = 4096
 
 @define(eq=False)
 class EngineProcess:
-    """``hash`` is empty where the record of its launch can't be read."""
+    """``hash``: of its launch. Where the record of that is lost, the leader tells it again."""
 
     launch: Launch
     hash: str
@@ -47,6 +47,7 @@ class EngineProcess:
     pidfd: int | None = None
     exit: Exit | None = None
     adopted: bool = False
+    record_lost: bool = False
     note: str = ""  # said beside every state
     log: LogTail = field(init=False)
     sample: Sample = field(factory=Sample, init=False)
@@ -89,6 +90,12 @@ class EngineProcess:
         self.stop_asked.set()
         if self.state in ENDED:
             self.state = ShardState.STOPPED
+
+    def went_wrong(self, note: str) -> None:
+        """An error that is ours, not the engine's. What runs runs on; what was being started is ended."""
+        self.note = note
+        if self.state is ShardState.STARTING:
+            self._enter(ShardState.RELEASING)
 
     def let_go(self) -> None:
         """The agent leaves; the process stays."""

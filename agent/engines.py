@@ -4,22 +4,26 @@
 """
 
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import trio
 from attrs import define, evolve, field
 
 from agent import adoption, cgroups, files, sampling
+from agent.adopted import engine_of
 from agent.engine_parts import Bell, GpuMemory, NoGpus, Parts
 from agent.engine_process import EngineProcess
-from agent.groups import Group, MarkedGroup
+from agent.groups import MarkedGroup
 from agent.orders import Forget, Have, Prepare, Recall, Refuse, Stop, fingerprint, orders
-from agent.places import EnginePlace, Places, Spec, State
+from agent.places import EnginePlace, Places
 from agent.ports import Ports
 from agent.proc import Table
 from llmgw.core.agent_settings import AgentSettings
 from llmgw.core.shards import ENDED, Launch, Orphan, ShardSeen, ShardState
 from llmgw.wire.agent_frames import Tail, Wanted
 
+A = TypeVar("A")
+R = TypeVar("R")
 SAMPLE_EVERY_S = 1.0
 SAMPLE_WITHIN_S = 10.0
 STRANGERS_EVERY_S = 10.0
@@ -43,10 +47,11 @@ class Engines:
     _unseen: dict[str, EnginePlace] = field(factory=dict, init=False)  # not looked at yet
     _refused: dict[str, str] = field(factory=dict, init=False)
     _strangers: dict[str, tuple[int, ...]] = field(factory=dict, init=False)
+    _ending: set[str] = field(factory=set, init=False)  # of the strangers
     _told: set[str] = field(factory=set, init=False)  # whose end was in a report
     _paths: tuple[str, ...] = field(default=(), init=False)
     _has: frozenset[str] = field(default=frozenset(), init=False)
-    _wake: trio.Event = field(factory=trio.Event, init=False)
+    _limiters: dict[str, trio.CapacityLimiter] = field(factory=dict, init=False)
     _nursery: trio.Nursery | None = field(default=None, init=False)
 
     @property
@@ -80,7 +85,7 @@ class Engines:
             self.parts.say(f"{place.id}: can't be looked at: {error}")
             return
         del self._unseen[place.id]
-        engine = self._adopted(place, found)
+        engine = engine_of(place, found, self.parts)
         if engine is None:
             leftover = MarkedGroup(place.id, self.parts.places.scope)
             await trio.to_thread.run_sync(leftover.kill, abandon_on_cancel=True)
@@ -90,45 +95,6 @@ class Engines:
             engine.resume_stop()
         self._add(engine)
         self.parts.say(f"{place.id}: {type(found).__name__.lower()}: {engine.why or engine.note or 'as it was'}")
-
-    def _adopted(self, place: EnginePlace, found: adoption.Found) -> EngineProcess | None:
-        match found:
-            case adoption.Running(state, pidfd, group, spec, key, rebuilt, note):
-                if rebuilt:
-                    self._write_again(place, state)
-                engine = self._known(place, spec, group, ShardState.LOADING)
-                engine.written, engine.pidfd, engine.note = state, pidfd, note
-                engine.ports, engine.hash = state.ports, state.spec_hash
-                engine.log.key = key
-            case adoption.Gone(state, group, spec, pids, exit, note):
-                engine = self._known(place, spec, group, ShardState.RELEASING)
-                engine.written, engine.left, engine.note = state, pids, note
-                engine.exit = exit
-            case adoption.Lost(why, spec):
-                engine = self._known(place, spec, self.parts.group(place.id, ""), ShardState.LOST)
-                engine.why = why
-            case adoption.NeverStarted(why, spec):
-                engine = self._known(place, spec, self.parts.group(place.id, ""), ShardState.FAILED)
-                engine.why = why
-            case adoption.NeverRan():
-                return None
-        if engine.state not in ENDED:
-            self.parts.ports.hold(place.id, engine.ports.values())
-        return engine
-
-    def _write_again(self, place: EnginePlace, state: State) -> None:
-        try:
-            place.write_state(state)
-        except OSError as error:
-            self.parts.say(f"{place.id}: its state can't be written down again: {error.strerror}")
-
-    def _known(self, place: EnginePlace, spec: Spec | None, group: Group, state: ShardState) -> EngineProcess:
-        launch = spec.launch if spec else Launch(place.id, ())
-        engine = EngineProcess(launch, spec.hash if spec else "", self.parts, place, group, state)
-        engine.adopted = True
-        if spec is not None:
-            engine.ports, engine.host = spec.ports, spec.host
-        return engine
 
     # -- what is wanted ------------------------------------------------------------------------------
 
@@ -154,9 +120,10 @@ class Engines:
         self._end_strangers(frozenset(ids))
 
     def _have(self) -> dict[str, Have]:
-        have = {id: Have(one.state, one.hash, one.stop_asked.is_set()) for id, one in self._engines.items()}
-        # Nothing is known of these, so nothing is compared.
-        return have | {id: Have(ShardState.UNKNOWN, "?", stopping=True) for id in self._unseen}
+        have = {
+            id: Have(one.state, one.hash, one.stop_asked.is_set(), one.record_lost) for id, one in self._engines.items()
+        }
+        return have | {id: Have(ShardState.UNKNOWN) for id in self._unseen}
 
     def _why_strange(self) -> dict[str, str]:
         return {
@@ -186,7 +153,7 @@ class Engines:
 
     def _recall(self, engine: EngineProcess, launch: Launch) -> None:
         """Its record was lost, and the leader tells it again."""
-        engine.hash, engine.launch = fingerprint(launch), evolve(launch, key="")
+        engine.hash, engine.launch, engine.record_lost = fingerprint(launch), evolve(launch, key=""), False
 
     def _refuse(self, refused: dict[str, str]) -> None:
         if refused != self._refused:
@@ -202,15 +169,22 @@ class Engines:
                 engine.log.key = launch.key
 
     def _end_strangers(self, wanted: frozenset[str]) -> None:
-        for id, pids in self._strangers.items():
-            if id not in wanted and self._nursery is not None:
-                self.parts.say(f"{id}: nobody wants it and no folder tells of it: pids {pids} are killed")
-                self._nursery.start_soon(self._kill_stranger, id)
+        if self._nursery is None:
+            return
+        for id in self._strangers.keys() - wanted - self._ending:
+            self._ending.add(id)
+            self.parts.say(f"{id}: nobody wants it and no folder tells of it: {self._strangers[id]} are killed")
+            self._nursery.start_soon(self._end_stranger, id)
 
-    async def _kill_stranger(self, id: str) -> None:
-        for leaf in (None, ""):  # its leaf, and by its mark
-            await trio.to_thread.run_sync(self.parts.group(id, leaf).kill, abandon_on_cancel=True)
-        await self._look_for_strangers()
+    async def _end_stranger(self, id: str) -> None:
+        """Until nothing of it is left."""
+        while id in self._strangers:
+            for group in (self.parts.group(id), MarkedGroup(id, self.parts.places.scope)):
+                await trio.to_thread.run_sync(group.kill, abandon_on_cancel=True)
+                group.remove()
+            await self._look_for_strangers()
+            await trio.sleep(AFTER_ERROR_S / 4)
+        self._ending.discard(id)
 
     # -- what is said --------------------------------------------------------------------------------
 
@@ -284,6 +258,7 @@ class Engines:
                 for engine in self._engines.values():
                     nursery.start_soon(self._keep, engine)
                 nursery.start_soon(self._sample_for_ever)
+                nursery.start_soon(self._look_at_paths_for_ever)
                 nursery.start_soon(self._look_for_ever)
         finally:
             self._nursery = None
@@ -295,8 +270,8 @@ class Engines:
         while engine.state not in ENDED:
             try:
                 await engine.live()
-            except* OSError as errors:
-                engine.note = f"the agent's own trouble: {errors.exceptions[0]}"
+            except* Exception as errors:
+                engine.went_wrong(f"the agent's own trouble: {errors.exceptions[0]!r}")
                 self.parts.say(f"{engine.id}: {engine.note}")
                 await trio.sleep(AFTER_ERROR_S)
 
@@ -314,11 +289,21 @@ class Engines:
         ]
         for one in self._engines.values():
             one.log.look(trio.current_time())
-        measured = await trio.to_thread.run_sync(sampling.measure, asked, abandon_on_cancel=True)
+        measured = await self._in_thread(sampling.measure, asked)
         for id, now in measured.items():
             if (engine := self._engines.get(id)) is not None:
                 engine.measured(now)
-        self._has = frozenset(await trio.to_thread.run_sync(files.present, self._paths, abandon_on_cancel=True))
+
+    async def _look_at_paths_for_ever(self) -> None:
+        while True:
+            with trio.move_on_after(SAMPLE_WITHIN_S):
+                self._has = frozenset(await self._in_thread(files.present, self._paths))
+            await trio.sleep(SAMPLE_EVERY_S)
+
+    async def _in_thread(self, work: Callable[[A], R], on: A) -> R:
+        """Given up when it hangs; of those that hang for good two are kept, then no more are begun."""
+        limiter = self._limiters.setdefault(work.__name__, trio.CapacityLimiter(2))
+        return await trio.to_thread.run_sync(work, on, abandon_on_cancel=True, limiter=limiter)
 
     async def _look_for_ever(self) -> None:
         """At what could not be adopted in time, and for what should not be there."""

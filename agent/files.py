@@ -54,11 +54,11 @@ def _begun(mark: Path) -> bool:
 
 async def ensure(fetch: Fetch, env: Mapping[str, str], log: Path, user: str, says: Callable[[str], None]) -> None:
     """Returns when the files are there. Raises NoFiles. ``says`` hears what it waits for."""
-    if await _look(fetch.path):
-        return
-    if not fetch.argv:
-        raise NoFiles(f"{fetch.path} is not on this node, and no command to fetch it was given")
     with trio.move_on_after(fetch.within_s) as limit:
+        if await _look(fetch.path):
+            return
+        if not fetch.argv:
+            raise NoFiles(f"{fetch.path} is not on this node, and no command to fetch it was given")
         await _fetch_alone(fetch, env, log, user, says)
     if limit.cancelled_caught:
         raise NoFiles(f"{fetch.path} did not come within {fetch.within_s:g} s")

@@ -18,11 +18,12 @@ SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 @frozen
 class Have:
-    """``fingerprint`` is empty where the record of what was started can't be read."""
+    """``fingerprint``: of the launch it was started with, if that is known."""
 
     state: ShardState
     fingerprint: str = ""
     stopping: bool = False  # it was asked to, whatever it does now
+    record_lost: bool = False  # of what it was started with, but for the fingerprint
 
 
 @frozen
@@ -77,6 +78,8 @@ def orders(
 def _end(id: str, have: Have, reported: Collection[str]) -> Act | None:
     if have.state in ENDED:
         return Forget(id) if id in reported else None
+    if have.state is ShardState.UNKNOWN:
+        return None  # not looked at yet; its turn comes
     return None if have.stopping else Stop(id)
 
 
@@ -95,11 +98,11 @@ def _begin(launches: Sequence[Launch], have: Have | None, strangers: Mapping[str
 
 
 def _compare(launch: Launch, have: Have) -> Act | None:
-    if not have.fingerprint:
-        return Recall(launch)
-    if fingerprint(launch) != have.fingerprint:
+    if have.state is ShardState.UNKNOWN:
+        return None
+    if have.fingerprint and fingerprint(launch) != have.fingerprint:
         return Refuse(launch.id, "it was started with other settings; these need an id of their own")
-    return None
+    return Recall(launch) if have.record_lost else None
 
 
 def unfit(launch: Launch) -> str:

@@ -58,6 +58,8 @@ class State:
     pgid: int
     ports: Mapping[str, int] = field(factory=dict)
     spec_hash: str = ""
+    host: str = ""
+    leaf: str = ""
     at: float = 0.0
 
 

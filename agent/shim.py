@@ -21,7 +21,7 @@ LOOK_EVERY_S = 1.0  # at the size of the log
 EXIT_ROOM = 512  # bytes kept free for exit.json, for the day the disk is full
 NOT_STARTED = 127
 FOR, KEY, CRASH = "LLMGW_SHIM", "LLMGW_ENGINE_KEY", "LLMGW_CRASH_AT"
-RECORD = "LLMGW_SHIM_RECORD"  # ports and hash, read from outside when the files are garbage
+RECORD = "LLMGW_SHIM_RECORD"  # of the spec, read from outside when the files are garbage
 OURS = (FOR, KEY, CRASH, RECORD)
 
 
@@ -120,6 +120,7 @@ def environment(spec: dict[str, Any]) -> dict[str, str]:
     if spec["key_env"] and KEY in os.environ:
         env[spec["key_env"]] = os.environ[KEY]
     env["LLMGW_INSTANCE"] = spec["id"]
+    env["LLMGW_AGENT"] = os.environ["LLMGW_AGENT"]
     # setproctitle writes over the environment the kernel shows, and our mark with it.
     env["SPT_NOENV"] = "1"
     return env
@@ -162,6 +163,8 @@ def write_down(spec: dict[str, Any], child: int) -> None:
         "pgid": child,
         "ports": spec["ports"],
         "spec_hash": spec["hash"],
+        "host": spec["host"],
+        "leaf": spec["leaf"],
         "at": time.time(),
     }
     fd = os.open("state.json.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

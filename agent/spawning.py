@@ -77,7 +77,8 @@ def fetch_environment(launch: Launch, scope: str) -> dict[str, str]:
 
 def start_shim(place: EnginePlace, lock: int, spec: Spec, key: str, scope: str) -> tuple[int, int]:
     """Its pid, and the pipe on which its first word comes. Raises OSError."""
-    record = msgspec.json.encode({"ports": spec.ports, "hash": spec.hash}).decode()
+    told = {"ports": spec.ports, "hash": spec.hash, "host": spec.host, "leaf": spec.leaf}
+    record = msgspec.json.encode(told).decode()
     env = base_environment(scope) | {proc.SHIM: place.id, shim.RECORD: record}
     if key:
         env[shim.KEY] = key
