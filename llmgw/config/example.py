@@ -36,9 +36,6 @@ TITLES = {
     "probe": "How endpoints are watched.",
     "breaker": "When an endpoint that fails requests is left alone.",
     "engines": "Connections to engines.",
-    "cluster": "What the control plane expects of nodes.",
-    "agents": "The listener for agents. It stands once there is a certificate: `llmgw certs init`.",
-    "agent": "For `llmgw agent`, on a node; the server does not read it.",
     "replica": "Engines that agents run: when one is healthy, when it is restarted, how long it may take to leave.",
     "cluster": "What the control plane and its nodes expect of each other.",
     "agents": "The listener for agents, which run engines on their nodes. It stands once it has a certificate.",
@@ -79,7 +76,7 @@ def _models() -> Iterator[str]:
     yield from (
         "",
         "# Engines that agents run on their nodes, beside static endpoints or in their stead.",
-        "# [models.engine]",
+        "#[models.engine]",
     )
     for setting in attrs.fields(EngineSettings):
         yield from _setting(setting)
@@ -100,7 +97,7 @@ def _setting(setting: "attrs.Attribute[Any]", written_out: Mapping[str, Any] = E
 
 def _about(setting: "attrs.Attribute[Any]") -> str:
     about, unit = setting.metadata, setting.metadata["unit"]
-    more = [f"one of {', '.join(about['choices'])}"] if about["choices"] else []
+    more = [f"one of {', '.join(filter(None, about['choices']))}"] if about["choices"] else []
     if about["at_least"]:
         more.append(f"at least {written(about['at_least'], unit)}")
     if about["at_most"] is not None:

@@ -65,27 +65,34 @@ def load(path: Path | None, environ: Mapping[str, str], text: str | None = None)
 
 
 def load_revision(
-    path: Path | None, environ: Mapping[str, str], text: str | None, revision: int, named: str = ""
+    path: Path | None,
+    environ: Mapping[str, str],
+    text: str | None,
+    revision: int,
+    named: str = "",
+    models: Sequence[Mapping[str, Any]] | None = None,
 ) -> Config:
-    """``named``: what problems call the text, if it is not the file's."""
+    """``named``: what problems call the text, if it is not the file's. ``models``: [[models]] in place of its own."""
     problems = Problems(named or (str(path) if path else NO_FILE))
     tree = _tree(path, text, problems)
+    if models is not None:
+        tree[MODELS] = list(models)
     read = read_sections(tree, environ, problems)
-    models = read_models(tree, environ, problems)
-    check_names(models, problems)
+    written = read_models(tree, environ, problems)
+    check_names(written, problems)
     built = build_sections(read)
     checking = Checking(built, read, problems, environ)
     check_sections(checking)
-    check_models(models, built, problems)
-    check_endpoints(models, checking)
+    check_models(written, built, problems)
+    check_endpoints(written, checking)
     if problems.found:
         raise ConfigError(tuple(problems.found))
-    warned = _warnings(built, models, tree, path if text is None else None, problems.file, read.places)
+    warned = _warnings(built, written, tree, path if text is None else None, problems.file, read.places)
     warnings = (*warned, *misspelt_variables(environ))
     return Config(
         **built,
-        fleet=fleet_of(tuple(w.model for w in models), revision),
-        wants=tuple(w.want for w in models if w.want is not None),
+        fleet=fleet_of(tuple(w.model for w in written), revision),
+        wants=tuple(w.want for w in written if w.want is not None),
         models=tuple(tree.get(MODELS, ())),
         warnings=warnings,
         file=path,

@@ -1,6 +1,6 @@
 """The same file read again while the process runs: what changes now, and what has to wait for a restart."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from llmgw.config.load import NO_FILE, Config, load_revision
 from llmgw.config.problems import ConfigError, Problem
 from llmgw.config.read import MODELS, SECTIONS
 from llmgw.config.values import written
+from llmgw.control.desired import difference
 from llmgw.core.fleet import differences
 
 # What a running process takes over: models, and these fields of the Config.
@@ -28,10 +29,15 @@ class Reloaded:
 
 
 def reload(
-    old: Config, path: Path | None, environ: Mapping[str, str], text: str | None = None, named: str = ""
+    old: Config,
+    path: Path | None,
+    environ: Mapping[str, str],
+    text: str | None = None,
+    named: str = "",
+    models: Sequence[Mapping[str, Any]] | None = None,
 ) -> Reloaded:
-    """Raises ConfigError; then the old config stays. ``named``: what problems call the text."""
-    new = load_revision(path, environ, text, old.fleet.revision + 1, named)
+    """Raises ConfigError; then the old config stays. ``named``: what problems call it; ``models``: not its own."""
+    new = load_revision(path, environ, text, old.fleet.revision + 1, named, models)
     _keep_serving(old, new, named or (str(path) if path else NO_FILE))
     limits: list[str] = []
     waiting: list[str] = []
@@ -44,7 +50,8 @@ def reload(
             limits += [_change(section, f, before, after) for f in differing if f.name not in late]
             waiting += [f"{section}.{key}" for key in late]
             kept[name] = attrs.evolve(after, **{key: getattr(before, key) for key in late})
-    changes = (*differences(old.fleet, new.fleet), *limits)
+    engines = difference({w.model: w for w in old.wants}, {w.model: w for w in new.wants}, {}).changes
+    changes = (*differences(old.fleet, new.fleet), *engines, *limits)
     fleet = new.fleet if changes else old.fleet
     return Reloaded(attrs.evolve(new, **kept, fleet=fleet), changes, tuple(waiting))
 

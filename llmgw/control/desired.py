@@ -66,12 +66,22 @@ class Desired:
         self._written = {want.model: want for want in wants}
         self.on_change()
 
-    async def record(self, models: Sequence[Mapping[str, Any]], who: str, why: str = "", source: str = "") -> int:
-        """These models are in force from now on; the revision's number. What is as before keeps its number."""
-        plain = json.loads(json.dumps(list(models)))
-        if self.models is not None and plain == list(self.models):
+    async def record(
+        self,
+        models: Sequence[Mapping[str, Any]],
+        who: str,
+        why: str = "",
+        source: str = "",
+        number: int | None = None,
+    ) -> int:
+        """These models are in force from now on, as this or the next revision; its number.
+
+        Without a ``number``, models as before are no new revision.
+        """
+        plain = json.loads(json.dumps(list(models), default=str))
+        if number is None and self.models is not None and plain == list(self.models):
             return self.revision
-        revision = Revision(self.revision + 1, self._wall(), who, why, source, plain)
+        revision = Revision(number or self.revision + 1, self._wall(), who, why, source, plain)
         epoch = self._store.epoch
 
         def change(db: Database) -> None:

@@ -190,6 +190,28 @@ class Joining:
 
         return await self._commit(change)
 
+    async def give_up(self, by: Operator, name: str, why: str = "") -> NodeRecord | Declined:
+        """It will not come back: what ran there counts as lost, and its claims are let go."""
+
+        def change(db: Database) -> NodeRecord | Declined:
+            found = rows.find(db.conn, name)
+            if found is None or found.removed_at is not None:
+                there = [node.name for node in rows.every(db.conn)]
+                return Declined("not_found", f"no node is called {name!r}", meant(name, there))
+            rows.give_up(db, name, self._now())
+            self._note(db, by, "nodes.lost", name, why, before=as_json(found))
+            return evolve(found, given_up_at=self._now())
+
+        return await self._commit(change)
+
+    async def came_back(self, name: str) -> None:
+        """One that was given up reports again."""
+
+        def change(db: Database) -> None:
+            rows.give_up(db, name, None)
+
+        await self._commit(change)
+
     # -- the snapshot -----------------------------------------------------------------------------------
 
     async def follow(self, every_s: float = FOLLOW_S) -> NoReturn:

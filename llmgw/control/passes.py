@@ -4,6 +4,7 @@ A pass runs when something happened, and at least each second. It decides from r
 what it decides is in the store before anybody is told.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
@@ -13,6 +14,7 @@ from llmgw.control.applying_plan import Applying
 from llmgw.control.cluster import Cluster
 from llmgw.control.events import Events
 from llmgw.control.publishing import Publishing
+from llmgw.control.watching import Watching
 from llmgw.core.actions import Plan
 from llmgw.core.reconcile import Seen, plan
 from llmgw.store.errors import StoreUnavailable
@@ -23,15 +25,20 @@ KEPT = 100
 STALLED_S = 2.0  # woken this much too late, the leader doubts itself
 
 
+async def _nobody(_: tuple[str, ...]) -> None: ...
+
+
 @define(eq=False)
 class Passes:
     cluster: Cluster
     applying: Applying
     publishing: Publishing
+    watching: Watching
     events: Events
     log: Any
     took: list[float] = field(factory=list, init=False)  # seconds of the last passes, for metrics
     said: str = field(default="", init=False)  # the last pass's sentence
+    came_back: Callable[[tuple[str, ...]], Awaitable[None]] = field(default=_nobody, init=False)
     _held: str = field(default="", init=False)
 
     async def run(self) -> None:
@@ -47,6 +54,8 @@ class Passes:
         await self._apply(made, seen)
         self.publishing.publish(self.cluster.observe() if made.actions else seen)
         self._say(made, trio.current_time() - began)
+        if back := self.watching.look(seen):
+            await self.came_back(back)
         return made
 
     async def _next(self) -> None:
@@ -77,6 +86,6 @@ class Passes:
             self.log.warning(kind, why=what)
             self._held = made.hold
         sentence = str(made)
-        if sentence != self.said:
+        if sentence != self.said and (made.actions or made.held):
             self.log.info("pass", said=sentence, took_ms=round(took_s * 1000, 1))
         self.said = sentence

@@ -22,11 +22,14 @@ from attrs import define, field
 from llmgw.admin.app import make_app
 from llmgw.admin.serve import admin_socket, serve_admin
 from llmgw.config import Config
+from llmgw.control.desired import Desired
 from llmgw.control.keys import Keys
+from llmgw.control.publishing import Routes
 from llmgw.control.tokens import Tokens
+from llmgw.daemon.leading import Leading
 from llmgw.daemon.operating import app_settings, services_of
 from llmgw.daemon.parts import Parts, account, server_context, with_shadows
-from llmgw.daemon.reloading import Reloading
+from llmgw.daemon.reloading import Reloading, first_config
 from llmgw.engines.client import retire_idle
 from llmgw.engines.live import LiveEndpoint
 from llmgw.engines.probe import probe
@@ -64,6 +67,7 @@ class Daemon:
     admin_address: str = field(default="", init=False)
     parts: Parts = field(init=False)
     _probes: trio.Nursery = field(init=False)
+    leading: Leading = field(init=False)
     _reloading: Reloading = field(init=False)
 
     async def run(self, signals: bool = True) -> None:
@@ -76,11 +80,13 @@ class Daemon:
                 await self._tree(store, watcher, sink, signals)
 
     async def _tree(self, store: SqliteStore, watcher: Watcher, sink: LogSink, signals: bool) -> None:
-        config = self.config
+        desired = await Desired.load(store)
+        config = self.config = await first_config(self.config, desired, self.env)
         keys, tokens = await Keys.load(store), await Tokens.load(store)
         usage = UsageWriter(store, config.store)
         parts = self.parts = Parts(config, keys, tokens, usage, make_log(sink), sink, watcher)
-        self._reloading = Reloading(parts, store, self.config_file, self.env, self.apply)
+        self.leading = await Leading.load(parts, store, desired, self._ca, self._route)
+        self._reloading = Reloading(parts, store, self.config_file, self.env, self.apply, desired)
         with naming("server.listen"):
             listeners = [await listen(watcher, config.listen.listen, config.door.write_stall)]
         with naming("admin.listen"):
@@ -131,10 +137,22 @@ class Daemon:
         keep("store trouble", self._tell_store_trouble)
         self._probes = services
         self.apply(parts.config)
+        for name, service in self.leading.services():
+            keep(name, service)
         keep("admin", partial(self._admin, store, admin))
 
     def apply(self, config: Config) -> None:
-        for live in self.parts.apply(config):
+        self._watch(self.parts.apply(config))
+        self.leading.desired.take(config.wants)
+
+    def _ca(self) -> str:
+        return ""
+
+    def _route(self, routes: Routes) -> None:
+        self._watch(self.parts.route(routes))
+
+    def _watch(self, added: list[LiveEndpoint]) -> None:
+        for live in added:
             self._probes.start_soon(self._probe, live, name=f"probe {live.id}")
 
     async def _probe(self, live: LiveEndpoint) -> None:

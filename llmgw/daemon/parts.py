@@ -9,14 +9,14 @@ from functools import partial
 from typing import Any
 
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 
 from llmgw import __version__
 from llmgw.config import Config
 from llmgw.control.keys import Keys
 from llmgw.control.tokens import Tokens
 from llmgw.core.bands import Mode
-from llmgw.core.fleet import Endpoint
+from llmgw.core.fleet import Endpoint, Fleet
 from llmgw.core.identity import Band, KeyRecord
 from llmgw.core.outcome import Refusal
 from llmgw.core.retry import RetryBudget
@@ -60,6 +60,7 @@ class Parts:
     watcher: Watcher
     alarms: Alarms = field(factory=Alarms)
     started_at: float = field(factory=time.time)
+    routes: Mapping[str, tuple[Endpoint, ...]] = field(factory=dict)  # replicas that serve, by model
     draining: bool = False  # /ready says no: the process is on its way out
     live: LiveFleet = field(init=False)
     metrics: Metrics = field(init=False)
@@ -72,7 +73,7 @@ class Parts:
 
     def __attrs_post_init__(self) -> None:
         config = self.config
-        self.live = LiveFleet(self._client, config.breaker, config.weights.prefix_entries_max)
+        self.live = LiveFleet(self.client, config.breaker, config.weights.prefix_entries_max)
         self.metrics = Metrics(__version__, partial(endpoint_metrics, self.live), self._gauges, self._waiting)
         self.admission = Admission(self.live, config.admission, self.alarms)
         self.shadow = Shadow(self.live, config.admission)
@@ -131,7 +132,7 @@ class Parts:
         self.gate.limits, self.gate.weights = config.relay, config.weights
         budget = self.gate.retry_budget
         budget.share, budget.least = config.relay.retry_budget, config.relay.retry_budget_min
-        added = self.live.apply(config.fleet, trio.current_time())
+        added = self.live.apply(self.fleet(), trio.current_time())
         self.admission.apply(config.admission)
         self._shadow_as(config)
         return added
@@ -140,7 +141,26 @@ class Parts:
         self.shadow.apply(config.admission)
         self.gate.shadow = self.shadow if config.admission.mode == Mode.SHADOW else None
 
-    def _client(self, endpoint: Endpoint) -> EngineClient:
+    def route(self, routes: Mapping[str, tuple[Endpoint, ...]]) -> list[Any]:
+        """The replicas that serve from now on, beside the static endpoints; the endpoints that are new."""
+        self.routes = routes
+        return self.live.apply(self.fleet(), trio.current_time())
+
+    def fleet(self) -> Fleet:
+        """The config's models with their replicas."""
+        fleet = self.config.fleet
+        if not self.routes:
+            return fleet
+        models = {
+            name: evolve(model, endpoints=(*model.endpoints, *self.routes.get(name, ())))
+            for name, model in fleet.models.items()
+        }
+        return Fleet(models, fleet.revision)
+
+    def failed(self, what: str, error: BaseException) -> None:
+        self.report(what, "", error)
+
+    def client(self, endpoint: Endpoint) -> EngineClient:
         return EngineClient(endpoint, self._connect, self.config.engines)
 
     async def _connect(self, host: str, port: int, tls: object | None = None) -> Stream:

@@ -1,20 +1,25 @@
 """What a running process takes over from a config: read again at SIGHUP, or brought by an operator."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import attrs
 import trio
 from attrs import define
 
 from llmgw.admin.applying import act_of, first_of, note_applied
 from llmgw.admin.services import Applied
-from llmgw.config import Config, ConfigError, reload
-from llmgw.config.load import read_text
+from llmgw.config import Config, ConfigError, Reloaded, reload
+from llmgw.config.load import load_revision, read_text
 from llmgw.config.problems import Problem, Refused
+from llmgw.control.desired import Desired
 from llmgw.core.identity import Operator
 from llmgw.daemon.parts import Parts
+from llmgw.store.desired import Revision
+from llmgw.store.errors import StoreUnavailable
 from llmgw.store.sqlite import SqliteStore
 
 SIGNAL = "signal"  # who a SIGHUP is in the log and in the audit
@@ -29,6 +34,7 @@ class Reloading:
     file: Path | None
     environ: Mapping[str, str]
     take_over: Callable[[Config], None]
+    desired: Desired
 
     async def read_again(self) -> None:
         """SIGHUP: the file as it is now; a bad one keeps the config before."""
@@ -45,20 +51,51 @@ class Reloading:
             text = await trio.to_thread.run_sync(partial(read_text, file))
         except Refused as refused:
             return Applied(problems=(str(Problem(str(file), "", refused.what, refused.what_to_do)),))
-        return self._applied(text, "")
+        return await self._applied(text, "", SIGNAL, source=str(file))
 
-    async def bring(self, text: str, by: Operator, file: str) -> Applied:
-        """`ctl apply`, whose audit is the admin API's; ``file`` is what the operator calls it."""
-        return self._said(self._applied(text, file or SENT), by.name)
+    async def bring(self, text: str, by: Operator, file: str, why: str = "", dry: bool = False) -> Applied:
+        """`ctl apply`, whose audit is the admin API's; ``file`` is what the operator calls it. ``dry``: `ctl diff`."""
+        if dry:
+            return self._tried(text, file or SENT)
+        return self._said(await self._applied(text, file or SENT, by.name, why, file), by.name)
 
-    def _applied(self, text: str, named: str) -> Applied:
-        """Models and limits from this text; what needs a restart is said, and waits for one."""
+    async def roll_back(self, to: Revision, by: Operator, why: str = "") -> Applied:
+        """The models of an earlier revision, with the limits in force."""
+        source = f"revision {to.revision}"
+        applied = await self._applied(None, source, by.name, why or f"rolled back to {source}", source, to.models)
+        return self._said(applied, by.name)
+
+    def _tried(self, text: str, named: str) -> Applied:
+        """What applying it would do."""
         try:
             reloaded = reload(self.parts.config, self.file, self.environ, text, named)
         except ConfigError as error:
             return Applied(problems=tuple(str(problem) for problem in error.problems))
+        return self._told(reloaded)
+
+    async def _applied(
+        self,
+        text: str | None,
+        named: str,
+        who: str,
+        why: str = "",
+        source: str = "",
+        models: Sequence[Mapping[str, Any]] | None = None,
+    ) -> Applied:
+        """Models and limits from this text; what needs a restart is said, and waits for one."""
+        try:
+            reloaded = reload(self.parts.config, self.file, self.environ, text, named, models)
+        except ConfigError as error:
+            return Applied(problems=tuple(str(problem) for problem in error.problems))
         if reloaded.changes:
+            try:
+                await self.desired.record(reloaded.config.models, who, why, source, reloaded.config.fleet.revision)
+            except StoreUnavailable as error:
+                return Applied(problems=(f"nothing was changed, because it can't be stored: {error}",))
             self.take_over(reloaded.config)
+        return self._told(reloaded)
+
+    def _told(self, reloaded: Reloaded) -> Applied:
         waiting = (f"{key}: needs a restart" for key in reloaded.needs_restart)
         return Applied(reloaded.config.fleet.revision, (*reloaded.changes, *waiting))
 
@@ -71,3 +108,15 @@ class Reloading:
         else:
             log.info("nothing changed", by=who, revision=applied.revision)
         return applied
+
+
+async def first_config(config: Config, desired: Desired, environ: Mapping[str, str]) -> Config:
+    """What a process begins with: its file's models, recorded if they are new; without any, those applied last.
+
+    Raises ConfigError, for models in the store that this version can't read.
+    """
+    if not config.models and desired.models:
+        config = load_revision(config.file, environ, None, desired.revision, models=desired.models)
+    else:
+        await desired.record(config.models, "start", source=str(config.file or ""))
+    return attrs.evolve(config, fleet=attrs.evolve(config.fleet, revision=desired.revision))

@@ -256,6 +256,7 @@ class LiveFleet:
             queue_limit=self.queue_limit, kv_limit=self.kv_limit, sample_stale=self.sample_stale,
         )  # fmt: skip
         live.on_restart, live.on_news = self._forget_prompts, self._tell
+        live.watched = set() if endpoint.replica else None
         return live
 
     def _tell(self, live: LiveEndpoint) -> None:

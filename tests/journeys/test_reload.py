@@ -172,23 +172,23 @@ async def test_each_reload_is_in_the_audit_and_one_that_changes_nothing_keeps_th
         acts = gateway.ctl("audit")["audit"]
         return [(act["who"], act["what"], act["subject"]) for act in acts if act["what"].startswith("config.")]
 
-    assert (await hang_up(same, "nothing changed"))["revision"] == 0
+    assert (await hang_up(same, "nothing changed"))["revision"] == 1
     changed = await hang_up(slower, "config applied")
-    assert (changed["revision"], changed["changes"]) == (1, ['relay.idle: "1min" -> "50s"'])
+    assert (changed["revision"], changed["changes"]) == (2, ['relay.idle: "1min" -> "50s"'])
     await hang_up("", "reload refused")
     file = gateway.config.with_name("applied.toml")
     file.write_text(slower)
-    assert gateway.ctl_says("apply", str(file)) == "revision 1: nothing changed\n"
+    assert gateway.ctl_says("apply", str(file)) == "revision 2: nothing changed\n"
     file.write_text("")
     assert f"{file}:models: " in gateway.ctl_says("apply", str(file), code=2)
     assert audited() == [
         ("first-start", "config.apply", "refused"),
         ("first-start", "config.apply", "nothing changed"),
         ("signal", "config.reload", "refused"),
-        ("signal", "config.reload", "revision 1"),
+        ("signal", "config.reload", "revision 2"),
         ("signal", "config.reload", "nothing changed"),
     ]
-    assert values(gateway.metrics(), "llmgw_config_revision") == [1]
+    assert values(gateway.metrics(), "llmgw_config_revision") == [2]
 
 
 async def test_a_signal_to_a_gateway_without_a_file_is_in_the_audit_too(home: House):

@@ -1,0 +1,66 @@
+"""What became of nodes and GPUs since the pass before: each change is an event, once."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import define, field
+
+from llmgw.control.events import Events
+from llmgw.core.node_life import NodeNow, NodeState
+from llmgw.core.reconcile import Seen
+
+
+@define(eq=False)
+class Watching:
+    events: Events
+    _states: dict[str, NodeState] = field(factory=dict, init=False)
+    _evidence: dict[tuple[str, str, str], str] = field(factory=dict, init=False)  # node, GPU, cause -> sentence
+
+    def look(self, seen: Seen) -> tuple[str, ...]:
+        """The nodes that report again after an operator gave them up."""
+        for name, node in seen.nodes.items():
+            self._state(name, node)
+        for name in [name for name in self._states if name not in seen.nodes]:
+            del self._states[name]
+        self._gpus(seen.nodes)
+        return tuple(n.name for n in seen.nodes.values() if n.given_up and n.state is NodeState.READY)
+
+    def _state(self, name: str, node: NodeNow) -> None:
+        before, state = self._states.get(name), node.state
+        self._states[name] = state
+        if before in (None, state) and not (before is None and state is NodeState.READY):
+            return
+        if state is NodeState.READY:
+            known = before is NodeState.UNREACHABLE
+            has = f"{_counted(len(node.gpus), 'GPU')}, {_counted(len(node.shards), 'shard')}"
+            what = f"{name} reports again" if known else f"{name} reports: {has}"
+            self.events.tell("node.back" if known else "node.linked", name, what, shards=sorted(node.shards))
+        elif state is NodeState.UNREACHABLE:
+            grace = node.times.node_grace
+            what = f"{name} is silent; what runs there serves on, and is replaced after {grace:g} s"
+            self.events.tell("node.silent", name, what, silent_s=round(node.silence_s, 1))
+
+    def _gpus(self, nodes: Mapping[str, NodeNow]) -> None:
+        now: dict[tuple[str, str, str], str] = {}
+        indices: dict[str, int] = {}
+        heard = {name for name, node in nodes.items() if node.state is NodeState.READY}
+        for name in heard:
+            for gpu in nodes[name].gpus:
+                indices[gpu.uuid] = gpu.index
+                for one in gpu.evidence:
+                    now[name, gpu.uuid, one.cause] = f"{one.severity}: {one}"
+        for key, sentence in now.items():
+            if key not in self._evidence:
+                name, uuid, cause = key
+                what = f"{name} GPU {indices[uuid]}: {sentence}"
+                self.events.tell("gpu.evidence", f"{name}/{uuid}", what, cause=cause)
+        for key in self._evidence:
+            if key not in now and key[0] in heard:
+                name, uuid, cause = key
+                self.events.tell("gpu.cleared", f"{name}/{uuid}", f"{name} {uuid}: {cause} is cleared", cause=cause)
+        kept = {key: said for key, said in self._evidence.items() if key[0] in nodes and key[0] not in heard}
+        self._evidence = {**kept, **now}
+
+
+def _counted(number: int, what: str) -> Any:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,126 @@
+"""The control plane inside the process: what it is made of, and its services.
+
+Leading means: passes decide, replicas are proved, nodes are told. On SQLite the one process that holds the data
+lock leads for as long as it lives; its term is the number of this start.
+"""
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
+from typing import NoReturn
+
+import trio
+from attrs import define, field
+
+from llmgw.control.applying_plan import Applying
+from llmgw.control.cluster import Cluster, signature
+from llmgw.control.desired import Desired
+from llmgw.control.events import Events
+from llmgw.control.joining import Joining
+from llmgw.control.passes import Passes
+from llmgw.control.proving import Proving
+from llmgw.control.publishing import Publishing, Routes
+from llmgw.control.watching import Watching
+from llmgw.core.term import Term
+from llmgw.daemon.parts import Parts
+from llmgw.nodes.registry import LiveNode, Registry
+from llmgw.store import nodes as node_rows
+from llmgw.store import replicas
+from llmgw.store.errors import StoreUnavailable
+from llmgw.store.leader import secret
+from llmgw.store.sqlite import SqliteStore
+from llmgw.store.transaction import Database
+from llmgw.wire.agent_frames import Hello
+
+SEEN_EVERY_S = 10.0
+
+
+@define(eq=False)
+class Leading:
+    parts: Parts
+    store: SqliteStore
+    joining: Joining
+    desired: Desired
+    events: Events
+    registry: Registry
+    cluster: Cluster
+    passes: Passes
+    proving: Proving
+    _signatures: dict[str, object] = field(factory=dict, init=False)
+
+    @classmethod
+    async def load(
+        cls, parts: Parts, store: SqliteStore, desired: Desired, ca: Callable[[], str], route: Callable[[Routes], None]
+    ) -> "Leading":
+        term = Term(0, store.epoch, secrets.token_hex(8))
+        events = await Events.load(store, lambda: parts.config.replica.events_max)
+        joining = await Joining.load(store, ca)
+        registry = Registry(store.cluster_id, parts.config.cluster, lambda: term)
+        rows = await store.read(replicas.every)
+        key = await store.write(lambda db: secret(db.conn, "engine_secret", secrets.token_hex(32)))
+        cluster = Cluster(
+            term, registry, joining, desired, parts.live, lambda: parts.config.replica, lambda: parts.config.cluster,
+            time.time, {row.name: row for row in rows},
+        )  # fmt: skip
+        publishing = Publishing(cluster, events, key, route, parts.log)
+        passes = Passes(cluster, Applying(store, cluster, events), publishing, Watching(events), events, parts.log)
+        proving = Proving(cluster, key, parts.client, lambda: parts.config.probe, parts.failed)
+        leading = cls(parts, store, joining, desired, events, registry, cluster, passes, proving)
+        registry.on_report, registry.on_link = leading._reported, leading._linked
+        joining.on_ended = leading._ended
+        desired.on_change = cluster.wake
+        passes.came_back = leading._came_back
+        events.tell("leader.began", "leader", f"this control plane leads, term {term}", term=str(term))
+        return leading
+
+    def services(self) -> Iterator[tuple[str, Callable[[], Awaitable[object]]]]:
+        yield "events", self.events.run
+        yield "joining", self.joining.follow
+        yield "nodes seen", self._note_seen
+        yield "reconcile", self.passes.run
+        yield "proofs", self.proving.run
+
+    # -- what nodes bring about -----------------------------------------------------------------------
+
+    def _reported(self, node: LiveNode) -> None:
+        told = signature(node)
+        if self._signatures.get(node.name) != told:
+            self._signatures[node.name] = told
+            self.cluster.wake()
+
+    def _linked(self, node: LiveNode) -> None:
+        self.parts.log.info("agent link", node=node.name, linked=node.linked, why=node.last_end, peer=node.peer)
+        self.cluster.wake()
+
+    def _ended(self, name: str, why: str) -> None:
+        """A node whose credential counts no more."""
+        self.registry.forget(name, why)
+        self.events.tell("node.removed", name, why)
+        self.cluster.wake()
+
+    async def _came_back(self, names: tuple[str, ...]) -> None:
+        for name in names:
+            await self.joining.came_back(name)
+            self.events.tell("node.back", name, f"{name}, which had been given up, reports again")
+
+    async def _note_seen(self) -> NoReturn:
+        """Service: what nodes said of themselves last outlives this process."""
+        while True:
+            await trio.sleep(SEEN_EVERY_S)
+            wall, now = time.time(), trio.current_time()
+            heard = {
+                node.name: (wall - (now - node.reported_at), node.hello)
+                for node in self.registry.nodes.values()
+                if node.reported_at is not None and node.hello is not None
+            }
+            try:
+                await self.store.write(partial(_note, heard))
+            except StoreUnavailable as error:
+                self.parts.log.warning("when nodes were seen was not stored", error=str(error))
+
+
+def _note(heard: Mapping[str, tuple[float, Hello]], db: Database) -> None:
+    for name, (at, hello) in heard.items():
+        said = {"labels": hello.labels, "address": hello.address, "boot": hello.boot, "version": hello.version}
+        node_rows.saw(db, name, at, said)
