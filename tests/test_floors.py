@@ -30,6 +30,7 @@ HOMES = {
     "sqlite3": {"store"},
     "sqlite_utils": {"store"},
     "psycopg": {"store"},
+    "cryptography": {"nodes"},
     "h2": {"wire", "nodes"},
     "httptools": {"wire"},
     "quart": {"admin"},

@@ -11,6 +11,8 @@ from llmgw.cli.lazy import LazyGroup
 
 COMMANDS = {
     "server": ("llmgw.cli.server", "Run the gateway."),
+    "agent": ("llmgw.cli.agent", "Run engines on this node for a control plane."),
+    "certs": ("llmgw.cli.certs", "Certificates for the agents' listener."),
     "check-config": ("llmgw.cli.check_config", "Read a config file and say what is wrong with it."),
     "import": ("llmgw.cli.importing", "Turn another gateway's config into llmgw.toml."),
     "ctl": ("llmgw.cli.ctl", "Ask and tell a running gateway: keys, requests, models, endpoints."),
