@@ -21,6 +21,7 @@ from llmgw.core.gpu_reading import Reading, Sample
 from llmgw.core.gpus import Evidence, Gpu, GpuProcess
 
 _PROCESSES_MOST = 8  # told of a GPU, the largest
+_EVIDENCE_MOST = 16  # told of a GPU; what excludes it is told first
 _LAUNCHES_MOST = 256  # whose start is remembered
 _SAVE_EVERY_S = 60.0  # what changes with each reading
 
@@ -154,7 +155,7 @@ class Gpus:
         against = evidence(self._known, now, self.boot)
         silent = self._silence(now) if self.silent else ()
         return tuple(
-            self._gpu(one, (*silent, *against[one.uuid]))
+            self._gpu(one, (*silent, *against[one.uuid])[:_EVIDENCE_MOST])
             for one in sorted(self._known, key=lambda one: (one.index, one.slice_of != "", one.uuid))
         )
 

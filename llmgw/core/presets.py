@@ -104,7 +104,7 @@ PRESETS: Mapping[str, Preset] = {
         ("--host", "{host}", "--port", "{port}", "--model", "[served_as]", "--gpu-memory", "[gpu_memory_mib]"),
         key_env="LLMGW_SIM_API_KEY",
         ports=(HTTP, "peer"),
-        several=("--rank", "[rank]", "--peer", "[first_host]:[first_port:peer]"),
+        several=("--ranks", "[shards]", "--rank", "[rank]", "--peer", "[first_host]:[first_port:peer]"),
         rendezvous="peer",
         stop_grace_s=10.0,
         own_model=False,

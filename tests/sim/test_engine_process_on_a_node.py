@@ -14,6 +14,9 @@ import pytest
 import trio
 from attrs import frozen
 
+from agent.spawning import filled
+from llmgw.core.engine_spec import EngineSpec as EngineWanted
+from llmgw.core.presets import First, launch
 from sim.gpus import FOLDER, SimFolder, SimInventory, gpus_of
 from sim.loading import Loading, LoadingSpec
 from sim.serving import EngineSpec
@@ -175,6 +178,27 @@ def test_shards_are_healthy_together_and_rank_0_makes_no_token_once_another_is_g
     assert httpx.get(f"{url}/health").status_code == 200
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(f"{url}/v1/completions", json=asked, timeout=0.3)
+
+
+def test_the_preset_starts_three_shards_that_find_each_other(start: Start, folder: SimFolder):
+    spec = EngineWanted(preset="sim", shards=3, gpus=1, gpu_memory_mib=8000, api_key=True)
+    ports = {"http": free_port(), "peer": free_port()}
+    began = []
+    for rank in range(3):
+        first = First("127.0.0.1", ports) if rank else None
+        made = launch(spec, "m", "m-1", 7, rank, (A,), "secret", first)
+        words = {"host": "127.0.0.1", "gpus": A, "port": "0"}
+        words |= {"port": str(ports["http"]), "port:peer": str(ports["peer"])} if not rank else {}
+        argv = [filled(arg, words) for arg in made.argv]
+        began.append(start(*argv[3:], **env_of(folder, A), **{made.key_env: made.key}))
+    assert argv[:3] == ["llmgw", "sim", "engine"]
+    url = began[0].url
+    assert {began[1].line(), began[2].line()} == {f"rank {n} has joined 127.0.0.1:{ports['peer']}" for n in (1, 2)}
+    allowed = {"authorization": "Bearer secret"}
+    asked = {"model": "m", "prompt": "x", "max_tokens": 1}
+    answers = (httpx.post(f"{url}/v1/completions", json=asked, headers=allowed).status_code for _ in range(100))
+    assert 200 in answers
+    assert httpx.post(f"{url}/v1/completions", json=asked).status_code == 401
 
 
 def test_a_shard_whose_first_is_gone_waits_for_ever(start: Start):
