@@ -131,7 +131,8 @@ class H2Stream:
         match event:
             case h2.events.DataReceived():
                 self._gauge.earn(len(event.data))
-                yield Body(event.data, event.flow_controlled_length)
+                if event.flow_controlled_length:
+                    yield Body(event.data, event.flow_controlled_length)
             case h2.events.RequestReceived() | h2.events.ResponseReceived():
                 if event.stream_id != STREAM:
                     raise Violation("a second stream on one connection")
