@@ -23,6 +23,7 @@ from llmgw.wire.agent_frames import Wanted
 from tests.polling import until
 
 WITHIN_S = 20.0
+FIRST_PORT = 20_000 + os.getpid() % 100 * 100  # below those that the kernel lends; two runs of the tests keep apart
 SLEEP = "import signal, time\nprint('up', flush=True)\nwhile True: time.sleep(600)"
 DEAF = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{SLEEP}"
 # Two children in sessions of their own that outlive their parent and its SIGTERM.
@@ -126,7 +127,7 @@ class Node:
 
 
 def settings(data: Path, **more: object) -> AgentSettings:
-    return AgentSettings(data_dir=str(data), ports="41000-41099", **more)  # type: ignore[arg-type]
+    return AgentSettings(**{"data_dir": str(data), "ports": f"{FIRST_PORT}-{FIRST_PORT + 99}", **more})  # type: ignore[arg-type]
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from llmgw.core.shards import Fetch, Launch, ShardState
 from tests.agent.engine_scripts import (
     DEAF,
     DOUBLE_FORK,
+    FIRST_PORT,
     FORKS,
     SERVES,
     SLEEP,
@@ -235,13 +236,13 @@ async def test_ten_at_once_get_ports_of_their_own_and_a_thirteenth_a_clear_error
 
         here.want(*many, launch("m-12.g1.r0"))
         failed = await here.wait_for(ShardState.FAILED, "m-12.g1.r0")
-        assert "41000-41011 has no free port: 12 of 12 are reserved by m-0.g1.r0" in failed.why
+        assert f"{FIRST_PORT}-{FIRST_PORT + 11} has no free port: 12 of 12 are reserved by m-0.g1.r0" in failed.why
 
 
 async def test_a_port_lent_to_somebody_is_left_to_them_and_is_no_crash(tmp_path):
     """C6: bound between the reservation and the start."""
     gpus = FakeGpus({"GPU-a": 0})
-    async with node(tmp_path, gpus) as here:
+    async with node(tmp_path, gpus, ports="41000-41099") as here:  # which the kernel lends, as it comes
         here.want(launch(gpus=("GPU-a",), need_mib=1))
         first = (await here.until(lambda shard: shard.ports)).ports["http"]
         with socket.socket() as somebody:
