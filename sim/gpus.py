@@ -94,6 +94,10 @@ class SimFolder:
     def hang(self, seconds: float) -> None:
         self.set(evolve(self.state, hang_s=seconds))
 
+    def hold_back(self, seconds: float) -> None:
+        """How long memory of the dead stays taken."""
+        self.set(evolve(self.state, returns_after_s=seconds))
+
     def remove(self, uuid: str) -> None:
         state = self.state
         self.set(evolve(state, gpus=tuple(gpu for gpu in state.gpus if gpu.uuid != uuid)))

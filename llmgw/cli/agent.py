@@ -8,6 +8,10 @@ import click
 import trio
 from attrs import evolve
 
+from agent.inventory import Inventory
+from llmgw.core.agent_settings import AgentSettings
+from llmgw.telemetry.log import LogLimits
+
 
 @click.command("agent")
 @click.option("--config", "-c", "file", type=click.Path(dir_okay=False, path_type=Path), envvar="LLMGW_CONFIG",
@@ -31,9 +35,7 @@ def command(
 
     Exit codes: 0 stopped as asked, 1 failed, 2 bad config, 3 another agent works in this folder.
     """
-    from agent.daemon import AgentDaemon, NoServers
     from agent.driver_child import DriverChild
-    from agent.places import InUse, places
     from llmgw.config import ConfigError, load
     from llmgw.config.read import as_options
 
@@ -51,9 +53,16 @@ def command(
         settings = evolve(settings, servers=servers)
     if no_gpus:
         settings = evolve(settings, gpus=False)
+    run_agent(settings, DriverChild() if settings.gpus else None, config.log)
+
+
+def run_agent(settings: AgentSettings, inventory: Inventory | None, log: LogLimits | None = None) -> None:
+    """Until a signal ends it; what fails is a line and an exit code."""
+    from agent.daemon import AgentDaemon, NoServers
+    from agent.places import InUse, places
+
     try:
-        inventory = DriverChild() if settings.gpus else None
-        daemon = AgentDaemon(settings, places(settings, os.environ), inventory, config.log, _say)
+        daemon = AgentDaemon(settings, places(settings, os.environ), inventory, log or LogLimits(), _say)
     except (NoServers, ValueError) as error:
         _fail(2, error)
     try:

@@ -1,6 +1,7 @@
-"""``llmgw sim``: simulated engines, for trials, tests and the demo."""
+"""``llmgw sim``: simulated engines and nodes, for trials, tests and the demo."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,7 +14,7 @@ from sim.serving import EngineSpec
 
 @click.group(name="sim")
 def command() -> None:
-    """Simulated engines."""
+    """Simulated engines and nodes."""
 
 
 @command.command()
@@ -80,3 +81,25 @@ def engine(
     loading = LoadingSpec(ready_after, health_after, ranks or (2 if peer else 1), peer)
     spec = EngineSpec(shape, api_key or os.environ.get(api_key_env) or None, chat_only, loading)
     run(spec, ProcessSpec(**process), f"[{host}]:{port}" if ":" in host else f"{host}:{port}", click.echo)
+
+
+@command.command()
+@click.option(
+    "--dir", "folder", required=True, type=click.Path(file_okay=False, path_type=Path), help="Its own folder."
+)
+@click.option("--server", "servers", required=True, multiple=True, help="host:port of an agent listener; repeatable.")
+@click.option("--name", default="sim", show_default=True, help="The node's name.")
+@click.option("--join", "join_token", default="", help="A join token, or @FILE; only for the first start.")
+@click.option("--gpus", default=1, show_default=True, type=click.IntRange(0, 64), help="How many.")
+@click.option("--gpu-memory", "gpu_mib", default=24 * 1024, show_default=True, type=click.IntRange(1), help="MiB each.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="What placement may ask for; repeatable.")
+@click.option("--ports", default="20000-20999", show_default=True, help="Ports that engines get.")
+@click.option("--address", default="127.0.0.1", show_default=True, help="Where its engines are reached.")
+def node(folder: Path, labels: tuple[str, ...], **said: Any) -> None:
+    """An agent whose GPUs are a file, DIR/gpus/gpus.json: edit it to break them. Its engines are real processes."""
+    from llmgw.cli.agent import run_agent
+    from sim.node import NodeSpec, inventory_of
+
+    pairs = dict(label.partition("=")[::2] for label in labels)
+    spec = NodeSpec(folder=folder, labels=pairs, **said)
+    run_agent(spec.settings, inventory_of(spec) if spec.gpus else None)
