@@ -7,7 +7,7 @@ from attrs import define, field, frozen
 from agent import listeners
 from agent.groups import Group
 from agent.listeners import Listener
-from agent.proc import TICKS_PER_S, Table
+from agent.proc import TICKS_PER_S, Table, process
 
 
 @frozen
@@ -50,14 +50,16 @@ class Sample:
 
 def measure(engines: Iterable[Asked]) -> dict[str, Measured]:
     """Blocks: a thread's work."""
-    table = Table.read()
-    listening = listeners.listening()
+    engines = tuple(engines)
+    # A leaf names its processes; only without one is everybody on the machine looked at.
+    table = Table.read() if any(not one.group.leaf for one in engines) else None
+    listening = listeners.listening() if engines else {}
     return {one.id: _measured(one, table, listening) for one in engines}
 
 
-def _measured(engine: Asked, table: Table, listening: dict[int, frozenset[int]]) -> Measured:
+def _measured(engine: Asked, table: Table | None, listening: dict[int, frozenset[int]]) -> Measured:
     pids = engine.group.pids(table)
-    processes = [table.processes[pid] for pid in pids if pid in table.processes]
+    processes = [one for pid in pids if (one := process(pid)) is not None]
     own, stranger = _whose(engine, pids, listening)
     return Measured(
         pids,
