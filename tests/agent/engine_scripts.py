@@ -203,3 +203,12 @@ def command_line(pid: int) -> str:
 
 def rewrite(path: Path, **changes: object) -> None:
     path.write_text(json.dumps(read_json(path) | changes), encoding="utf-8")
+
+
+async def left_alone(places: Places, wanted: Launch, leaves: bool = True, says: str = "up") -> ShardSeen:
+    """An engine whose agent has gone."""
+    async with node(places.data, leaves=leaves, end=False) as here:
+        here.want(wanted)
+        await here.wait_for(ShardState.LOADING)
+        await here.log_says(says)
+        return here.one()
