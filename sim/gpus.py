@@ -135,10 +135,8 @@ class SimInventory:
     _first: bool = field(default=True, init=False)
 
     async def read(self) -> Reading:
-        state = SimFolder(self.path).state
-        if state.hang_s:
-            await trio.sleep(state.hang_s)
-        await trio.lowlevel.checkpoint()
+        await trio.sleep(SimFolder(self.path).state.hang_s)
+        state = SimFolder(self.path).state  # as it is now: what is done to it in between counts
         if state.fails:
             raise NotAnswered(state.fails)
         if state.trouble:
