@@ -33,6 +33,7 @@ from llmgw.wire.agent_frames import (
 from llmgw.wire.h2_stream import H2Stream
 
 BURST_S = 10.0
+PIECES = 10  # HTTP/2 frames that one of ours may come in, over time
 
 
 @define(eq=False)
@@ -49,6 +50,7 @@ class Session:
     node: LiveNode | None = field(default=None, init=False)
     _lines: Lines = field(init=False)
     _frames: Bucket = field(init=False)
+    _pieces: Bucket = field(init=False)
     _bytes: Bucket = field(init=False)
     _out: deque[bytes] = field(factory=deque, init=False)
     _part: memoryview = field(default=memoryview(b""), init=False)
@@ -60,6 +62,7 @@ class Session:
         limits = self.registry.limits
         self._lines = Lines(limits.frame_max)
         self._frames = Bucket(limits.frames_per_second_max, limits.frames_per_second_max * BURST_S)
+        self._pieces = Bucket(self._frames.per_second * PIECES, self._frames.most * PIECES)
         self._bytes = Bucket(limits.bytes_per_second_max, limits.bytes_per_second_max * BURST_S)
 
     # -- up ---------------------------------------------------------------------------------------------
@@ -70,8 +73,8 @@ class Session:
         now = trio.current_time()
         try:
             lines = self._lines.feed(data)
-            flood = not self._bytes.take(len(data), now) or not self._frames.take(len(lines), now)
-            if flood:
+            allowed = self._bytes.take(len(data), now) and self._pieces.take(1, now)
+            if not allowed or not self._frames.take(len(lines), now):
                 self._count("floods")
                 self.refuse(f"{self.name} sends more than cluster.frames_per_second_max or bytes_per_second_max allow")
                 return
