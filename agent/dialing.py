@@ -138,6 +138,9 @@ def said(error: BaseException) -> str:
         return f"TLS failed: {error.reason or error}"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
+    if error.__cause__ is not None:  # Trio's word for several addresses, or for one
+        inner = error.__cause__
+        return said(inner.exceptions[0] if isinstance(inner, ExceptionGroup) else inner)
     return str(error) or type(error).__name__
 
 

@@ -43,8 +43,8 @@ class AgentListener:
         return self.house.registry.counts
 
     async def serve(self, listener: trio.SocketListener) -> NoReturn:
-        """Service: until cancelled, which ends every connection."""
-        async with trio.open_nursery() as connections:
+        """Service: until cancelled, which ends every connection and the listener."""
+        async with listener, trio.open_nursery() as connections:
             while True:
                 try:
                     stream = await listener.accept()
