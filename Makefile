@@ -27,6 +27,7 @@ test-slow: $(STAMP)
 	HYPOTHESIS_PROFILE=search $(BIN)/python -m pytest tests/core tests/wire tests/sim tests/config tests/engines
 
 bench: $(STAMP)
+	$(BIN)/python bench/links.py
 	$(BIN)/python bench/run.py
 
 lint: $(STAMP)
