@@ -35,7 +35,7 @@ from llmgw.wire.agent_frames import (
 from llmgw.wire.agent_joining import LINK
 from llmgw.wire.h2_stream import Body, End, H2Stream, Head, Violation
 
-WAITING_MAX = 256  # lines that wait for the leader's window
+ASKS_MAX = 8  # for logs, waiting
 LOGS_MAX = 128 * 1024  # of one answer: as JSON it may be six times as long, and is cut then
 APART_S = 0.1  # between two reports, however much changes
 STALL_S = 10.0
@@ -68,6 +68,8 @@ class Talk:
     _newest: Wanted | None = field(default=None, init=False)
     _told: trio.Event = field(factory=trio.Event, init=False)
     _greeted: trio.Event = field(factory=trio.Event, init=False)
+    _asked: deque[LogsAsked] = field(factory=deque, init=False)
+    _left: bool = field(default=False, init=False)
     _shown: tuple[ShardSeen, ...] = field(default=(), init=False)  # in the report that is on its way
 
     def __attrs_post_init__(self) -> None:
@@ -126,64 +128,72 @@ class Talk:
         self._duplex.cut(why or "the leader ended the link")
 
     def _take(self, frame: Down) -> None:
+        if self._left:  # what came behind the frame that made us leave
+            return
         self._patience.deadline = trio.current_time() + self.silent_s
-        match frame:
-            case Welcome(term) | Wanted(term):
-                if why := self.terms.why_not(term):
-                    self._duplex.cut(why)
-                    return
-                self.terms.heard(term)
         match frame:
             case Welcome():
                 self._welcome(frame)
             case Wanted():
-                self._newest = frame
-                self._told.set()
+                self._wanted(frame)
             case LogsAsked():
-                self._asked(frame)
+                # Beyond the bound it asks and does not read, and hears nothing of this one.
+                if len(self._asked) < ASKS_MAX:
+                    self._asked.append(frame)
+                    self._duplex.wake()
             case Refused():
                 self.refused = frame
-                self._duplex.cut(frame.why)
+                self._leave(frame.why)
 
     def _welcome(self, frame: Welcome) -> None:
-        if frame.cluster and frame.cluster != self.hello.cluster:
-            self._duplex.cut(f"{self.server} leads cluster {frame.cluster}, this node is of {self.hello.cluster}")
-            return
-        self._period_s = max(0.05, frame.period_ms / 1000)
+        if frame.cluster != self.hello.cluster:
+            self._leave(f"{self.server} leads cluster {frame.cluster or 'none'}, this node is of {self.hello.cluster}")
+        elif why := self.terms.why_not(frame.term):
+            self._leave(why)
+        else:
+            self.terms.heard(frame.term)
+            self._period_s = max(0.05, frame.period_ms / 1000)
+            if not self.welcomed:
+                self.welcomed = True
+                self._greeted.set()
+                self.on_welcome()
+
+    def _wanted(self, frame: Wanted) -> None:
         if not self.welcomed:
-            self.welcomed = True
-            self._greeted.set()
-            self.on_welcome()
+            self._leave(f"{self.server} said what it wants before it said who it is")
+        elif why := self.terms.why_not(frame.term):
+            self._leave(why)
+        else:
+            self.terms.heard(frame.term)
+            self._newest = frame
+            self._told.set()
+
+    def _leave(self, why: str) -> None:
+        """Nothing of this leader is obeyed any more, not even what it said before."""
+        self._left, self._newest = True, None
+        self._duplex.cut(why)
 
     async def _obey_the_newest(self) -> None:
         while True:
             await self._told.wait()
             self._told, wanted = trio.Event(), self._newest
-            assert wanted is not None
+            if wanted is None:
+                return
             try:
                 # Before anything is done under it; then it is judged again, as time has passed.
                 await self.terms.take(wanted.term)
             except OSError as error:
-                self._duplex.cut(f"term {wanted.term} can't be written down, so it is not obeyed: {error.strerror}")
+                self._leave(f"term {wanted.term} can't be written down, so it is not obeyed: {error.strerror}")
+                return
+            if self._left:
                 return
             if why := self.terms.why_not(wanted.term):
-                self._duplex.cut(why)
+                self._leave(why)
                 return
             self.engines.obey(wanted)
             before, self.reporter.obeys = self.reporter.obeys, Obeys(wanted.term, wanted.rev)
             if self.reporter.obeys != before:
                 self._report_soon()
-
-    def _asked(self, asked: LogsAsked) -> None:
-        if len(self._out) > WAITING_MAX:  # it asks and does not read; it will hear nothing of this one
-            return
-        try:
-            text, age_ms = self.engines.logs(asked.instance, min(asked.bytes, LOGS_MAX))
-            answer = Logs(asked.ask, text, age_ms)
-        except Exception as error:  # whoever asked is told what went wrong, whatever it was
-            answer = Logs(asked.ask, error=str(error) or type(error).__name__)
-        self._out.append(fitting(answer, self.reporter.frame_max))
-        self._duplex.wake()
 
     # -- up ---------------------------------------------------------------------------------------------
 
@@ -212,15 +222,25 @@ class Talk:
         return self._h2.outgoing()
 
     def _next(self) -> bool:
-        """Whether there is another line; reports and tails are made now, so that they are fresh."""
-        if not self._out and self._due:
+        """Whether there is another line; each is made when its turn comes, so that it is fresh and none waits."""
+        if self._out:
+            self._part = memoryview(self._out.popleft())
+        elif self._due:
             self._due, report = False, self.reporter.report()
             self._shown = report.shards
             self._part = memoryview(self.reporter.line(report))
             self._out.extend(line(tail) for tail in self._tails.due())
-        elif self._out:
-            self._part = memoryview(self._out.popleft())
+        elif self._asked:
+            self._part = memoryview(self._answer(self._asked.popleft()))
         return bool(self._part)
+
+    def _answer(self, asked: LogsAsked) -> bytes:
+        try:
+            text, age_ms = self.engines.logs(asked.instance, min(asked.bytes, LOGS_MAX))
+            answer = Logs(asked.ask, text, age_ms)
+        except Exception as error:  # whoever asked is told what went wrong, whatever it was
+            answer = Logs(asked.ask, error=str(error) or type(error).__name__)
+        return fitting(answer, self.reporter.frame_max)
 
 
 def fitting(answer: Logs, most: int) -> bytes:

@@ -9,6 +9,7 @@ import trio
 from llmgw.core.shards import Launch, ShardSeen, ShardState
 from llmgw.core.term import Term
 from llmgw.nodes.registry import NotLeading
+from llmgw.wire.agent_frames import Tail, line
 from tests.agent_links import ME, TERM, Leader, agent_on, until
 
 SHARD = ShardSeen("m-1.g7.r0", ShardState.LOADING, pid=7, ports={"http": 20000})
@@ -142,7 +143,7 @@ async def test_a_node_that_does_not_answer_for_its_logs_is_said_to(leader, nurse
     agent = agent_on(tmp_path / "a", leader.dial, token=await leader.token())
     nursery.start_soon(agent.run)
     await until(lambda: leader.heard)
-    agent.link.talk._asked = lambda asked: None  # it reads the question, and that is all
+    agent.link.talk._answer = lambda asked: line(Tail("m.g1.r0", "no answer"))
     answers = []
 
     async def ask():
