@@ -187,6 +187,7 @@ class Leader:
     pair: Callable[[], tuple[trio.abc.Stream, trio.abc.Stream]] = trio.testing.memory_stream_pair
     connections: list[Cable] = field(factory=list)  # the agents' ends, without TLS
     reachable: bool = True
+    address: str = ""
 
     @classmethod
     async def make(

@@ -10,6 +10,7 @@ from attrs import evolve
 
 from agent.inventory import Inventory
 from llmgw.core.agent_settings import AgentSettings
+from llmgw.tasks.sockets import split_address
 from llmgw.telemetry.log import LogLimits
 
 
@@ -50,10 +51,18 @@ def command(
         sys.exit(2)
     settings = config.agent
     if servers:
-        settings = evolve(settings, servers=servers)
+        settings = evolve(settings, servers=tuple(map(_server, servers)))
     if no_gpus:
         settings = evolve(settings, gpus=False)
     run_agent(settings, DriverChild() if settings.gpus else None, config.log)
+
+
+def _server(text: str) -> str:
+    try:
+        split_address(text)
+    except ValueError as error:
+        _fail(2, ValueError(f"agent.servers: {error}"))
+    return text
 
 
 def run_agent(settings: AgentSettings, inventory: Inventory | None, log: LogLimits | None = None) -> None:

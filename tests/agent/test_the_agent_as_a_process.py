@@ -1,0 +1,103 @@
+"""`llmgw agent` as it runs on a node: a real process, real sockets and TLS, an engine that outlives it."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from llmgw.core.shards import Launch, ShardSeen, ShardState
+from tests.agent_links import AUTHORITY, Leader, until
+
+ID = "m-1.g1.r0"
+LAUNCH = Launch(ID, (sys.executable, "-c", "import time; print('here', flush=True); time.sleep(600)"), stop_grace_s=2.0)
+
+
+@pytest.fixture
+async def leader(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Leader]:
+    leader = await Leader.make(tmp_path, nursery)
+    leader.context = AUTHORITY.context("127.0.0.1")
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    leader.address = f"127.0.0.1:{listener.socket.getsockname()[1]}"
+    nursery.start_soon(leader.listener.serve, listener)
+    yield leader
+    assert leader.failures == []
+    leader.store.close()
+
+
+@contextmanager
+def agent(
+    folder: Path, leader: Leader, token: str = "", ports: str = "23100-23149"
+) -> "Iterator[subprocess.Popen[str]]":
+    command = [sys.executable, "-m", "llmgw", "agent", "--no-gpus", "--data-dir", str(folder), "--name", "node-1"]
+    command += ["--server", leader.address, *(["--join", token] if token else [])]
+    env = {**os.environ, "LLMGW_AGENT__PORTS": ports, "LLMGW_AGENT__RECONNECT_MAX": "500ms"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def shard(leader: Leader) -> ShardSeen | None:
+    node = leader.registry.nodes.get("node-1")
+    report = node.report if node is not None and node.linked else None
+    return next((one for one in report.shards if one.id == ID), None) if report else None
+
+
+async def ended(process: "subprocess.Popen[str]") -> int:
+    return await trio.to_thread.run_sync(process.wait)
+
+
+async def test_an_engine_outlives_its_agent_and_is_adopted_by_the_next(leader, tmp_path):
+    token = await leader.token()
+    leader.registry.want("node-1", 1, [LAUNCH])
+    with agent(tmp_path / "a", leader, token) as first:
+        await until(lambda: (seen := shard(leader)) is not None and seen.pid)
+        pid = shard(leader).pid
+        assert not shard(leader).adopted
+        await until(lambda: ID in leader.registry.nodes["node-1"].tails)
+        assert "here" in (await leader.registry.ask_logs("node-1", ID)).text
+
+        first.send_signal(signal.SIGTERM)
+        assert await ended(first) == 0
+    os.kill(pid, 0)
+    await until(lambda: not leader.registry.linked())
+
+    with agent(tmp_path / "a", leader) as second:
+        await until(lambda: (seen := shard(leader)) is not None and seen.adopted)
+        assert shard(leader).pid == pid
+        assert shard(leader).state is ShardState.LOADING
+
+        leader.registry.want("node-1", 2, [])
+        await until(lambda: shard(leader) is None)
+        second.send_signal(signal.SIGTERM)
+        assert await ended(second) == 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+async def test_one_agent_a_folder(leader, tmp_path):
+    with agent(tmp_path / "a", leader, await leader.token()):
+        await until(lambda: leader.heard)
+        with agent(tmp_path / "a", leader) as second:
+            assert await ended(second) == 3
+            assert "is used by another agent" in second.stderr.read()
+
+
+def test_a_node_that_knows_no_control_plane_says_so(tmp_path):
+    for more, says in [
+        ([], "[agent] servers"),
+        (["--server", "h"], "agent.servers"),
+        (["--name", "a b"], "no name for a node"),
+    ]:
+        command = [sys.executable, "-m", "llmgw", "agent", "--no-gpus", "--data-dir", str(tmp_path), *more]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+        assert done.returncode == 2, done.stderr
+        assert says in done.stderr
+        assert "Traceback" not in done.stderr
