@@ -6,7 +6,7 @@ import trio
 from attrs import asdict
 from quart import Blueprint, g, request
 
-from llmgw.admin import waiting
+from llmgw.admin import cluster, feed, waiting
 from llmgw.admin.applying import act_of, note_applied
 from llmgw.admin.gatekeeping import (
     BATCH,
@@ -20,7 +20,7 @@ from llmgw.admin.gatekeeping import (
     seconds,
     text_in,
 )
-from llmgw.admin.services import AdminServices
+from llmgw.admin.services import AdminServices, Applied
 from llmgw.control import key_entries, tokens
 from llmgw.control.keys import Imported
 from llmgw.core.identity import Declined, Role
@@ -40,6 +40,8 @@ def management(services: AdminServices, keeper: Gatekeeper) -> Blueprint:
     _fleet(api, services, keeper)
     _requests(api, services, keeper)
     waiting.add_routes(api, services, keeper)
+    cluster.add_routes(api, services, keeper)
+    feed.add_routes(api, services, keeper)
     return api
 
 
@@ -157,18 +159,28 @@ def _fleet(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
     @api.post("/apply")
     @keeper.needs(Role.OPERATOR)
     async def apply() -> Any:
-        asked = await body("toml", "file", "why")
+        asked = await body("toml", "file", "why", "dry")
         if "toml" not in asked:
             raise Problem(400, "field", "toml is missing", "send the text of a config file")
         text, file, why = (text_in(asked, name) for name in ("toml", "file", "why"))
-        who = g.operator
-        applied = await services.apply(text, who, file[:FILE_NAME_MAX])
+        who, dry = g.operator, asked.get("dry", False)
+        if not isinstance(dry, bool):
+            raise Problem(400, "field", "dry must be true or false")
+        applied = await services.apply(text, who, file[:FILE_NAME_MAX], why, dry)
+        if dry:
+            return _tried(applied)
         act = act_of(applied, services.now(), who.name, str(who.role), "config.apply", why)
         await note_applied(services.store, services.report, act, g.request_id)
         if applied.problems:
             message = "the config was not applied; the one before stays"
             raise Problem(422, "config", message, problems=list(applied.problems))
         return {"revision": applied.revision, "changes": list(applied.changes)}
+
+
+def _tried(applied: Applied) -> dict[str, Any]:
+    if applied.problems:
+        raise Problem(422, "config", "this config would be refused", problems=list(applied.problems))
+    return {"dry": True, "revision": applied.revision, "changes": list(applied.changes)}
 
 
 def _endpoints_of(services: AdminServices, found: list[dict[str, Any]], model: str) -> list[dict[str, Any]]:

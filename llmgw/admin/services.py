@@ -7,12 +7,19 @@ from typing import Any
 
 from attrs import frozen
 
+from llmgw.control.acting import Acting
+from llmgw.control.cluster import Cluster
+from llmgw.control.desired import Desired
+from llmgw.control.events import Events
+from llmgw.control.explaining import Explaining
+from llmgw.control.joining import Joining
 from llmgw.control.keys import Keys
 from llmgw.control.tokens import Tokens
 from llmgw.core.explain import Explanation
 from llmgw.core.identity import Operator
 from llmgw.core.secret import Secret
 from llmgw.gateway.shadow_report import Row as ShadowRow
+from llmgw.store.desired import Revision
 from llmgw.store.sqlite import SqliteStore
 
 LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
@@ -33,6 +40,22 @@ class Applied:
     revision: int = 0
     changes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+
+
+@frozen
+class ClusterServices:
+    """The control plane; ``agent_address`` is where agents connect, empty while they can't."""
+
+    cluster: Cluster
+    joining: Joining
+    desired: Desired
+    events: Events
+    explaining: Explaining
+    acting: Acting
+    store: SqliteStore
+    roll_back: Callable[[Revision, Operator, str], Awaitable[Applied]]
+    revision_json: Callable[[Revision], dict[str, Any]]
+    agent_address: Callable[[], str]
 
 
 @frozen
@@ -59,8 +82,9 @@ class AdminServices:
     explain_queue: Callable[[str], Explanation | None]
     status: Callable[[], dict[str, Any]]
     config: Callable[[], dict[str, Any]]
-    apply: Callable[[str, Operator, str], Awaitable[Applied]]  # a config's text, who brings it, its file's name
+    apply: Callable[..., Awaitable[Applied]]  # a config's text, who brings it, its file's name, why, whether it is dry
     now: Callable[[], float]
+    cluster: ClusterServices
     report: Report = to_logging
 
 

@@ -55,6 +55,7 @@ class Cluster:
     times: Callable[[], ClusterLimits]
     wall: Callable[[], float]
     rows: dict[str, Replica] = field(factory=dict)
+    turn: trio.Lock = field(factory=trio.Lock)  # whoever changes rows: from looking at them to having them stored
     began_at: float = field(factory=trio.current_time)
     proofs: dict[str, Proof] = field(factory=dict, init=False)  # by endpoint id
     quiet: dict[str, int] = field(factory=dict, init=False)  # by endpoint id: scrapes in a row that showed nothing

@@ -49,9 +49,10 @@ class Passes:
 
     async def once(self) -> Plan:
         began = trio.current_time()
-        seen = self.cluster.observe()
-        made = plan(seen, self.cluster.limits())
-        await self._apply(made, seen)
+        async with self.cluster.turn:
+            seen = self.cluster.observe()
+            made = plan(seen, self.cluster.limits())
+            await self._apply(made, seen)
         self.publishing.publish(self.cluster.observe() if made.actions else seen)
         self._say(made, trio.current_time() - began)
         if back := self.watching.look(seen):

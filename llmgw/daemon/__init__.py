@@ -27,7 +27,7 @@ from llmgw.control.keys import Keys
 from llmgw.control.publishing import Routes
 from llmgw.control.tokens import Tokens
 from llmgw.daemon.leading import Leading
-from llmgw.daemon.operating import app_settings, services_of
+from llmgw.daemon.operating import app_settings, cluster_services, services_of
 from llmgw.daemon.parts import Parts, account, server_context, with_shadows
 from llmgw.daemon.reloading import Reloading, first_config
 from llmgw.engines.client import retire_idle
@@ -65,6 +65,7 @@ class Daemon:
     stop: trio.Event = field(factory=trio.Event, init=False)
     client_address: str = field(default="", init=False)
     admin_address: str = field(default="", init=False)
+    agent_address: str = field(default="", init=False)  # empty: no agents can connect
     parts: Parts = field(init=False)
     _probes: trio.Nursery = field(init=False)
     leading: Leading = field(init=False)
@@ -173,7 +174,8 @@ class Daemon:
 
     async def _admin(self, store: SqliteStore, sock: socket.socket) -> None:
         settings = self.config.admin
-        services = services_of(self.parts, store, self._reloading.bring)
+        cluster = cluster_services(self.leading, self._reloading, lambda: self.agent_address)
+        services = services_of(self.parts, store, self._reloading.bring, cluster)
         app = make_app(services, app_settings(settings, sock.getsockname()[0]))
         tls = server_context(settings.tls_cert, settings.tls_key)
         await serve_admin(app, sock.dup(), tls, self.parts.report)

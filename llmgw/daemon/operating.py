@@ -7,15 +7,21 @@ from typing import Any
 import trio
 
 from llmgw import __version__
-from llmgw.admin.services import AdminServices, Applied, AppSettings
+from llmgw.admin.services import AdminServices, Applied, AppSettings, ClusterServices
 from llmgw.config import describe
 from llmgw.config.settings import AdminSettings
+from llmgw.config.units import bytes_of
+from llmgw.control.acting import Acting
+from llmgw.control.explaining import Explaining
+from llmgw.control.node_views import models_json
 from llmgw.core.explain import Explanation
-from llmgw.core.identity import Operator
+from llmgw.daemon.leading import Leading
 from llmgw.daemon.parts import Parts
+from llmgw.daemon.reloading import Reloading
 from llmgw.engines.views import endpoint_json, model_json
 from llmgw.gateway import admission_views, views
 from llmgw.gateway.queue_explained import explain_queue
+from llmgw.store.desired import Revision
 from llmgw.store.sqlite import SqliteStore
 
 
@@ -30,7 +36,7 @@ def app_settings(admin: AdminSettings, host: str) -> AppSettings:
 
 
 def services_of(
-    parts: Parts, store: SqliteStore, apply: Callable[[str, Operator, str], Awaitable[Applied]]
+    parts: Parts, store: SqliteStore, apply: Callable[..., Awaitable[Applied]], cluster: ClusterServices
 ) -> AdminServices:
     live = parts.live
 
@@ -47,7 +53,7 @@ def services_of(
 
     def models() -> list[dict[str, Any]]:
         now = trio.current_time()
-        return [model_json(live, name, now) for name in live.fleet.models]
+        return models_json(cluster.cluster, [model_json(live, name, now) for name in live.fleet.models])
 
     def endpoints() -> list[dict[str, Any]]:
         now = trio.current_time()
@@ -82,8 +88,37 @@ def services_of(
         config=lambda: describe(parts.config),
         apply=apply,
         now=time.time,
+        cluster=cluster,
         report=parts.report,
     )
+
+
+def cluster_services(leading: Leading, reloading: Reloading, agent_address: Callable[[], str]) -> ClusterServices:
+    return ClusterServices(
+        leading.cluster,
+        leading.joining,
+        leading.desired,
+        leading.events,
+        Explaining(leading.cluster, leading.store, bytes_of),
+        Acting(leading.store, leading.cluster, leading.events),
+        leading.store,
+        reloading.roll_back,
+        revision_json,
+        agent_address,
+    )
+
+
+def revision_json(revision: Revision) -> dict[str, Any]:
+    """Without what was written: that may hold secrets."""
+    names = [str(model.get("name", "")) for model in revision.models]
+    return {
+        "revision": revision.revision,
+        "at": revision.at,
+        "who": revision.who,
+        "why": revision.why,
+        "source": revision.source,
+        "models": names,
+    }
 
 
 def status(parts: Parts, store: SqliteStore) -> dict[str, Any]:

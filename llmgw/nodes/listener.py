@@ -1,6 +1,7 @@
 """Where agents come in: accept, shake hands, bound, and keep each connection's failure to itself."""
 
 import errno
+import math
 import socket
 import ssl
 from collections import Counter
@@ -43,22 +44,29 @@ class AgentListener:
         return self.house.registry.counts
 
     async def serve(self, listener: trio.SocketListener) -> NoReturn:
-        """Service: until cancelled, which ends every connection and the listener."""
-        async with listener, trio.open_nursery() as connections:
-            while True:
-                try:
-                    stream = await listener.accept()
-                except OSError as error:
-                    if error.errno not in SHORT_OF:
-                        raise
-                    self.counts["accept_failures"] += 1
-                    await trio.sleep(ACCEPT_PAUSE_S)
-                    continue
-                if self._has_room():
-                    connections.start_soon(self.serve_one, stream, _address(stream))
-                else:
-                    self.counts["turned_away"] += 1
-                    await trio.aclose_forcefully(stream)
+        """Service: until cancelled, which ends every connection and closes the listener; an error leaves it open."""
+        try:
+            async with trio.open_nursery() as connections:
+                while True:
+                    await self._accept_one(listener, connections)
+        finally:
+            if trio.current_effective_deadline() == -math.inf:
+                await trio.aclose_forcefully(listener)
+
+    async def _accept_one(self, listener: trio.SocketListener, connections: trio.Nursery) -> None:
+        try:
+            stream = await listener.accept()
+        except OSError as error:
+            if error.errno not in SHORT_OF:
+                raise
+            self.counts["accept_failures"] += 1
+            await trio.sleep(ACCEPT_PAUSE_S)
+            return
+        if self._has_room():
+            connections.start_soon(self.serve_one, stream, _address(stream))
+        else:
+            self.counts["turned_away"] += 1
+            await trio.aclose_forcefully(stream)
 
     async def serve_one(self, stream: trio.abc.Stream, peer: str) -> None:
         """One accepted connection, without TLS yet."""

@@ -9,6 +9,7 @@ from llmgw.core.identity import Operator, Role
 from llmgw.store.place import Place
 from llmgw.store.sqlite import opened
 from tests.admin.desk import Desk
+from tests.clusters import plane
 
 BOSS = Operator("first-start", Role.ADMIN)
 
@@ -22,4 +23,4 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
         for role in Role:
             made = await tokens.create(BOSS, f"some-{role}", role)
             shown[role] = made.token
-        yield Desk(store, keys, tokens, shown)
+        yield Desk(store, keys, tokens, shown, await plane(store))

@@ -14,6 +14,7 @@ from llmgw.control.tokens import Tokens
 from llmgw.core.explain import Considered, Explanation, Fact
 from llmgw.core.identity import Operator, Role
 from llmgw.store.sqlite import SqliteStore
+from tests.clusters import Plane
 
 EXPLAINED = Explanation(
     "request req-1",
@@ -31,6 +32,7 @@ class Desk:
     keys: Keys
     tokens: Tokens
     shown: Mapping[Role, str]
+    plane: Plane
     not_ready: str | None = None
     reported: list[tuple[str, str, BaseException | None]] = field(factory=list)
     asked: list[Mapping[str, Any]] = field(factory=list)
@@ -57,6 +59,7 @@ class Desk:
             config=lambda: {"admin": {"metrics_token": "***"}},
             apply=self.apply,
             now=lambda: 1_000_000.0,
+            cluster=self.plane.services(),
             report=lambda *what: self.reported.append(what),
         )
 
@@ -64,7 +67,7 @@ class Desk:
         self.asked.append(wanted)
         return [{"id": "req-1"}]
 
-    async def apply(self, text: str, by: Operator, file: str) -> Applied:
+    async def apply(self, text: str, by: Operator, file: str, why: str, dry: bool) -> Applied:
         if text == "boom":
             raise RuntimeError("a secret that must not be told")
         if text == "same":

@@ -24,6 +24,7 @@ from llmgw.gateway.shadow import Tally
 from llmgw.gateway.views import as_json
 from llmgw.store.place import Place
 from llmgw.store.sqlite import SqliteStore, opened
+from tests.clusters import plane
 
 RECORD = Record("req-1", 1.0, "chat", "ok", 200, 1.25, "acme", asked="llama", model="llama", endpoint="a")
 EXPLAINED = Explanation("request req-1", "answered", (Fact("it waited", 2.0),), (Considered("a", True),))
@@ -94,7 +95,7 @@ class Gateway:
         self.keys, tokens = await Keys.load(store), await Tokens.load(store)
         await tokens.first_start(self.place.admin_token)
 
-        async def apply(text: str, by: Operator, file: str) -> Applied:
+        async def apply(text: str, by: Operator, file: str, why: str, dry: bool) -> Applied:
             return Applied(2, ("model m added",)) if "m" in text else Applied(problems=("it has no model",))
 
         return AdminServices(
@@ -121,6 +122,7 @@ class Gateway:
             config=dict,
             apply=apply,
             now=time.time,
+            cluster=(await plane(store)).services(),
         )
 
 

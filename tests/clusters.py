@@ -1,0 +1,93 @@
+"""A control plane over a real store, without a listener: for what is built on it."""
+
+from typing import Any
+
+import trio
+from attrs import define
+
+from llmgw.admin.services import Applied, ClusterServices
+from llmgw.config.units import bytes_of
+from llmgw.control.acting import Acting
+from llmgw.control.applying_plan import Applying
+from llmgw.control.cluster import Cluster
+from llmgw.control.desired import Desired
+from llmgw.control.events import Events
+from llmgw.control.explaining import Explaining
+from llmgw.control.joining import Joining
+from llmgw.control.passes import Passes
+from llmgw.control.publishing import Publishing
+from llmgw.control.watching import Watching
+from llmgw.core.identity import Operator
+from llmgw.core.replicas import ReplicaLimits
+from llmgw.core.term import Term
+from llmgw.daemon.operating import revision_json
+from llmgw.engines.client import EngineClient
+from llmgw.engines.live import LiveFleet
+from llmgw.nodes.limits import ClusterLimits
+from llmgw.nodes.registry import Registry
+from llmgw.store import replicas
+from llmgw.store.desired import Revision
+from llmgw.store.sqlite import SqliteStore
+
+CA = "0" * 32
+
+
+class Quiet:
+    """A log that nobody reads."""
+
+    def info(self, *_: Any, **__: Any) -> None: ...
+
+    warning = error = info
+
+
+@define(eq=False)
+class Plane:
+    store: SqliteStore
+    cluster: Cluster
+    events: Events
+    desired: Desired
+    joining: Joining
+    passes: Passes
+    routed: list[Any]
+    limits: ReplicaLimits
+
+    def services(self) -> ClusterServices:
+        async def roll_back(to: Revision, by: Operator, why: str) -> Applied:
+            return Applied(to.revision + 1, (f"models of revision {to.revision}",))
+
+        return ClusterServices(
+            self.cluster,
+            self.joining,
+            self.desired,
+            self.events,
+            Explaining(self.cluster, self.store, bytes_of),
+            Acting(self.store, self.cluster, self.events),
+            self.store,
+            roll_back,
+            revision_json,
+            lambda: "10.0.0.1:7443",
+        )
+
+
+async def plane(store: SqliteStore, limits: ReplicaLimits | None = None, wall: Any = None) -> Plane:
+    limits = limits or ReplicaLimits()
+    term = Term(0, store.epoch, "nonce")
+    wall = wall or (lambda: 1_000_000.0 + trio.current_time())
+    events = await Events.load(store, lambda: limits.events_max, wall)
+    desired = await Desired.load(store, wall)
+    joining = await Joining.load(store, lambda: CA)
+    registry = Registry(store.cluster_id, ClusterLimits(), lambda: term)
+    live = LiveFleet(lambda endpoint: EngineClient(endpoint, _no_network))
+    rows = await store.read(replicas.every)
+    cluster = Cluster(
+        term, registry, joining, desired, live, lambda: limits, ClusterLimits, wall, {row.name: row for row in rows}
+    )
+    desired.on_change = cluster.wake
+    routed: list[Any] = []
+    publishing = Publishing(cluster, events, "secret", routed.append, Quiet())
+    passes = Passes(cluster, Applying(store, cluster, events), publishing, Watching(events), events, Quiet())
+    return Plane(store, cluster, events, desired, joining, passes, routed, limits)
+
+
+async def _no_network(host: str, port: int, tls: object = None) -> Any:
+    raise OSError("there is no network here")
