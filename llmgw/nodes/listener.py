@@ -1,6 +1,5 @@
 """Where agents come in: accept, shake hands, bound, and keep each connection's failure to itself."""
 
-import errno
 import math
 import socket
 import ssl
@@ -16,7 +15,6 @@ from llmgw.tasks.duplex import GONE
 from llmgw.tasks.sockets import split_address
 
 Report = Callable[[str, BaseException], None]
-SHORT_OF = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 BACKLOG = 512
 ACCEPT_PAUSE_S = 0.1
 KEEP_IDLE_S, KEEP_EVERY_S, KEEP_TRIES = 30, 10, 3
@@ -44,7 +42,7 @@ class AgentListener:
         return self.house.registry.counts
 
     async def serve(self, listener: trio.SocketListener) -> NoReturn:
-        """Service: until cancelled, which ends every connection and closes the listener; an error leaves it open."""
+        """Service: until cancelled, which ends every connection and closes the listener."""
         try:
             async with trio.open_nursery() as connections:
                 while True:
@@ -56,9 +54,7 @@ class AgentListener:
     async def _accept_one(self, listener: trio.SocketListener, connections: trio.Nursery) -> None:
         try:
             stream = await listener.accept()
-        except OSError as error:
-            if error.errno not in SHORT_OF:
-                raise
+        except OSError:  # too few descriptors, or one that left at once: no reason to end anybody else's link
             self.counts["accept_failures"] += 1
             await trio.sleep(ACCEPT_PAUSE_S)
             return

@@ -391,3 +391,29 @@ async def test_an_error_of_ours_ends_one_connection_and_is_reported(leader, auto
     assert leader.registry.nodes["node-2"].linked
     assert [type(error) for error in leader.failures] == [ExceptionGroup]
     leader.failures.clear()
+
+
+async def test_the_listener_outlives_a_shortage_and_ends_with_every_connection_when_cancelled(leader, nursery):
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    accept, fails = listener.accept, [OSError(24, "too many open files"), OSError(103, "aborted")]
+
+    async def short() -> Any:
+        if fails:
+            raise fails.pop(0)
+        return await accept()
+
+    listener.accept = short
+    with trio.CancelScope() as scope:
+
+        async def one_connection() -> None:
+            async with await trio.open_tcp_stream(*listener.socket.getsockname()) as stream:
+                await until(lambda: leader.listener.open == 1)
+                scope.cancel()
+                await until_over(stream)
+
+        nursery.start_soon(one_connection)
+        await leader.listener.serve(listener)
+    assert leader.listener.open == 0
+    assert leader.registry.counts["accept_failures"] == 2
+    with pytest.raises(trio.ClosedResourceError):
+        await accept()
