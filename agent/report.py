@@ -7,9 +7,11 @@ from attrs import define, evolve, field
 
 from agent.faces import Engines, Gpus
 from llmgw.core.agent_settings import AgentSettings
+from llmgw.tasks.rate import Bucket
 from llmgw.wire.agent_frames import FRAME_MAX, Host, Obeys, Report, Tail, line
 
 WHY_MAX = 500
+TAILS_PER_S, TAILS_BURST_S = 20.0, 5.0  # with ten reports a second below what a leader lets pass
 MIB = 1024  # of KiB
 
 
@@ -45,15 +47,26 @@ class Reporter:
 
 @define(eq=False)
 class Tails:
-    """Of one link: all tails first, as its leader may be a new one, then those that something was written to."""
+    """Of one link: all tails first, as its leader may be a new one, then those that something was written to.
+
+    They keep within a rate, the oldest first; of a shard that waits only the newest tail is kept.
+    """
 
     engines: Engines
     _first: bool = field(default=True, init=False)
+    _waiting: dict[str, Tail] = field(factory=dict, init=False)
+    _rate: Bucket = field(factory=lambda: Bucket(TAILS_PER_S, TAILS_PER_S * TAILS_BURST_S), init=False)
 
-    def due(self) -> list[Tail]:
-        if not self._first:
-            return list(self.engines.new_tails())
+    def due(self, now: float) -> list[Tail]:
+        for tail in self._all() if self._first else self.engines.new_tails():
+            self._waiting[tail.instance] = tail
         self._first = False
+        due = []
+        while self._waiting and self._rate.take(1, now):
+            due.append(self._waiting.pop(next(iter(self._waiting))))
+        return due
+
+    def _all(self) -> list[Tail]:
         return [tail for shard in self.engines.seen() if (tail := self.engines.tail(shard.id)) is not None]
 
 

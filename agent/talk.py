@@ -37,7 +37,8 @@ from llmgw.wire.h2_stream import Body, End, H2Stream, Head, Violation
 
 ASKS_MAX = 8  # for logs, waiting
 LOGS_MAX = 128 * 1024  # of one answer: as JSON it may be six times as long, and is cut then
-APART_S = 0.1  # between two reports, however much changes
+APART_S = 0.1  # between two reports, however much changes; more if they are long:
+REPORTED_PER_S = 256 * 1024  # bytes
 STALL_S = 10.0
 DENIED_MAX = 16 * 1024
 
@@ -65,6 +66,7 @@ class Talk:
     _part: memoryview = field(default=memoryview(b""), init=False)
     _due: bool = field(default=False, init=False)
     _period_s: float = field(default=1.0, init=False)
+    _apart_s: float = field(default=APART_S, init=False)
     _newest: Wanted | None = field(default=None, init=False)
     _told: trio.Event = field(factory=trio.Event, init=False)
     _greeted: trio.Event = field(factory=trio.Event, init=False)
@@ -201,8 +203,8 @@ class Talk:
         await self._greeted.wait()
         while True:
             self._report_soon()
-            await trio.sleep(APART_S)
-            with trio.move_on_after(max(0.0, self._period_s - APART_S)):
+            await trio.sleep(self._apart_s)
+            with trio.move_on_after(max(0.0, self._period_s - self._apart_s)):
                 await self.engines.changed.wait()
 
     def _report_soon(self) -> None:
@@ -229,7 +231,8 @@ class Talk:
             self._due, report = False, self.reporter.report()
             self._shown = report.shards
             self._part = memoryview(self.reporter.line(report))
-            self._out.extend(line(tail) for tail in self._tails.due())
+            self._apart_s = max(APART_S, len(self._part) / REPORTED_PER_S)
+            self._out.extend(line(tail) for tail in self._tails.due(trio.current_time()))
         elif self._asked:
             self._part = memoryview(self._answer(self._asked.popleft()))
         return bool(self._part)

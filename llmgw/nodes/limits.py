@@ -39,7 +39,7 @@ class ClusterLimits:
         256 * 1024, Unit.BYTES, "longest frame of an agent", at_least=16 * 1024, at_most=4 * 1024**2
     )
     frames_per_second_max: int = setting(
-        50, Unit.COUNT, "an agent may send, ten seconds' worth at once; beyond it the link is closed", at_least=2
+        100, Unit.COUNT, "an agent may send, ten seconds' worth at once; beyond it the link is closed", at_least=50
     )
     bytes_per_second_max: int = setting(
         1024**2,

@@ -124,6 +124,26 @@ async def test_tails_come_when_they_change_with_their_age(leader, nursery, tmp_p
     await until(lambda: not node.tails)
 
 
+async def test_a_node_where_everything_changes_all_the_time_stays_within_what_a_leader_lets_pass(
+    leader, nursery, tmp_path, autojump_clock
+):
+    agent = agent_on(tmp_path / "a", leader.dial, token=await leader.token())
+    agent.engines.shards = tuple(ShardSeen(f"m-{n}.g1.r0", ShardState.LOADING, why="w" * 100) for n in range(200))
+    nursery.start_soon(agent.run)
+    for turn in range(600):
+        for one in agent.engines.shards:
+            agent.engines.wrote(one.id, f"{turn} " + "x" * 4000)
+        agent.engines.changed.ring()
+        await trio.sleep(0.05)
+    node = leader.registry.nodes["node-1"]
+
+    assert node.counts["links"] == 1
+    assert node.counts["floods"] == 0
+    assert len(node.tails) == 200
+    assert min(int(tail.text.split()[0]) for tail in node.tails.values()) > 300
+    assert node.counts["reports"] > 100
+
+
 async def test_logs_are_asked_for_and_answered(leader, nursery, tmp_path, autojump_clock):
     agent = agent_on(tmp_path / "a", leader.dial, token=await leader.token())
     agent.engines.text[SHARD.id] = "a" * 1000
