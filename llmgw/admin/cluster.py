@@ -52,7 +52,7 @@ def _nodes(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> None
         return {"node": found}
 
     @api.delete("/nodes/<name>")
-    @keeper.needs(Role.ADMIN)
+    @keeper.needs(Role.OPERATOR)
     async def remove(name: str) -> Any:
         gone = done(await cluster.joining.remove(g.operator, name, request.args.get("why", "")))
         return {"node": joining.as_json(gone)}
@@ -70,7 +70,7 @@ def _nodes(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> None
 
 def _joining(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> None:
     @api.get("/invitations")
-    @keeper.needs(Role.OPERATOR)
+    @keeper.needs(Role.ADMIN)
     async def invitations() -> Any:
         return await listing("invitations", await cluster.joining.invitations(), joining.token_as_json)
 

@@ -22,6 +22,7 @@ def command(file: Path | None, data_dir: str | None, no_auth: bool) -> None:
     from llmgw.config import ConfigError, load
     from llmgw.config.read import as_options
     from llmgw.daemon import Daemon
+    from llmgw.nodes.certificates import NoCertificate
     from llmgw.store.errors import DataLocked, StoreTooNew, StoreUnavailable
     from llmgw.store.place import place
 
@@ -40,7 +41,7 @@ def command(file: Path | None, data_dir: str | None, no_auth: bool) -> None:
         trio.run(daemon.run)
     except* DataLocked as group:
         _fail(3, group)
-    except* (OSError, ssl.SSLError, StoreUnavailable, StoreTooNew) as group:
+    except* (OSError, ssl.SSLError, NoCertificate, StoreUnavailable, StoreTooNew) as group:
         _fail(1, group)
 
 

@@ -54,7 +54,7 @@ class Passes:
             made = plan(seen, self.cluster.limits())
             await self._apply(made, seen)
         self.publishing.publish(self.cluster.observe() if made.actions else seen)
-        self._say(made, trio.current_time() - began)
+        self._say(made, seen.hold, trio.current_time() - began)
         if back := self.watching.look(seen):
             await self.came_back(back)
         return made
@@ -77,15 +77,15 @@ class Passes:
         else:
             self.cluster.store_away = self.events.failing
 
-    def _say(self, made: Plan, took_s: float) -> None:
+    def _say(self, made: Plan, hold: str, took_s: float) -> None:
         self.took.append(took_s)
         del self.took[:-KEPT]
-        if made.hold != self._held:
-            kind, what = ("leader.doubts", made.hold) if made.hold else ("leader.trusts", "nodes report again")
-            sentence = f"nothing is stopped: {made.hold}" if made.hold else f"what was held back goes on: {what}"
+        if hold != self._held:
+            kind, what = ("leader.doubts", hold) if hold else ("leader.trusts", "nodes report again")
+            sentence = f"nothing is stopped: {hold}" if hold else f"what was held back goes on: {what}"
             self.events.tell(kind, "leader", sentence)
             self.log.warning(kind, why=what)
-            self._held = made.hold
+            self._held = hold
         sentence = str(made)
         if sentence != self.said and (made.actions or made.held):
             self.log.info("pass", said=sentence, took_ms=round(took_s * 1000, 1))

@@ -37,6 +37,7 @@ def created(action: Create, number: int, wall: float) -> Replica:
         action.model,
         action.spec,
         why=action.why,
+        reason=action.why,
         since=wall,
         made_at=wall,
         replaces=action.replaces,
@@ -53,12 +54,14 @@ def after(row: Replica, action: Action, wall: float, generation: int = 0) -> Rep
         case Blocked(why=why):
             return row if row.why == why else attrs.evolve(row, why=why)
         case Fail(why=why, crashes=crashes, pause_s=pause_s):
-            return _to(row, Phase.RESTARTING, why, wall, crashes=crashes, retry_at=wall + pause_s, last_end=why)
+            return _to(
+                row, Phase.RESTARTING, why, wall, crashes=crashes, retry_at=wall + pause_s, last_end=why, reason=why
+            )
         case Renew(spec=spec, restart=restart, why=why, gave_up_on=gave_up_on):
             phase = Phase.RESTARTING if restart else row.phase
             return _to(
-                row, phase, why, wall, spec=spec, crashes=0, retry_at=wall, leave_why="", gave_up_on=gave_up_on,
-                restores=None if gave_up_on else row.restores,
+                row, phase, why, wall, spec=spec, reason=why, crashes=0, retry_at=wall, leave_why="",
+                gave_up_on=gave_up_on, restores=None if gave_up_on else row.restores,
             )  # fmt: skip
         case StopFirst(restores=restores):
             return attrs.evolve(row, stop_first=True, restores=restores)

@@ -271,8 +271,7 @@ class Planner:
         asked = (replica.model, replica.revision, replica.avoid)
         result = self._refused.get(asked) or place(demand, self.board.offers())
         if isinstance(result, Placed):
-            why = replica.why or "it is wanted"
-            self._do(now.name, Start(now.name, demand, result, why))
+            self._do(now.name, Start(now.name, demand, result, replica.reason or "it is wanted"))
             for shard in result.shards:
                 self.board.claim(replica, shard, f"{now.name} (starting)")
             return

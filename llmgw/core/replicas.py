@@ -35,6 +35,7 @@ class Replica:
     generation: int = 0  # of its last incarnation; 0: it never had one
     shards: tuple[ShardPlace, ...] = ()
     why: str = ""  # of the phase
+    reason: str = ""  # why it is placed, however long it waits
     since: float = 0.0  # of the phase
     made_at: float = 0.0
     replaces: str = ""  # the replica that goes once this one serves

@@ -61,7 +61,7 @@ def _why(seen: ShardSeen) -> str:
         held = sum(seen.gpu_mib.values())
         pids = f"processes {', '.join(map(str, seen.pids[:5]))}" if seen.pids else ""
         memory = f"{held} MiB of GPU memory" if held else ""
-        return "; ".join(filter(None, (str(seen.exit or ""), pids, memory, seen.why)))
+        return "; ".join(dict.fromkeys(filter(None, (str(seen.exit or ""), pids, memory, seen.why))))
     if seen.exit is not None and str(seen.exit) not in seen.why:
         return f"{seen.exit}: {seen.why}" if seen.why else str(seen.exit)
     return seen.why
@@ -82,7 +82,7 @@ def _standing(
         case Phase.STOPPING | Phase.RESTARTING:
             return _stopping(replica, shards, nodes)
     if dead := [shard for shard in shards if shard.state in _ENDING]:
-        return Standing.BROKEN, _told(dead[0], len(shards))
+        return Standing.BROKEN, _how_it_ended(dead[0], len(shards))
     if gone := [why for shard in shards if (why := _gone(shard, nodes))]:
         return Standing.GONE, gone[0]
     if replica.phase is Phase.LEAVING:
@@ -126,6 +126,14 @@ def _gone(shard: ShardNow, nodes: Mapping[str, NodeNow]) -> str:
     if node.behind_s > node.times.obey_within and shard.seen is None:
         return f"{node.name} did not take it in for {node.behind_s:.0f} s: withdrawn"
     return ""
+
+
+def _how_it_ended(shard: ShardNow, of: int) -> str:
+    """What is left of it is no part of why it failed."""
+    if shard.seen is None or shard.seen.exit is None:
+        return _told(shard, of)
+    rank = f"rank {shard.rank} " if of > 1 else ""
+    return f"{rank}on {shard.node} {shard.seen.exit}"
 
 
 def _told(shard: ShardNow, of: int) -> str:

@@ -33,6 +33,7 @@ from llmgw.daemon.reloading import Reloading, first_config
 from llmgw.engines.client import retire_idle
 from llmgw.engines.live import LiveEndpoint
 from llmgw.engines.probe import probe
+from llmgw.nodes.identity import ListenerIdentity
 from llmgw.store.accounts import save
 from llmgw.store.errors import StoreUnavailable
 from llmgw.store.housekeeping import keep_house
@@ -86,7 +87,9 @@ class Daemon:
         keys, tokens = await Keys.load(store), await Tokens.load(store)
         usage = UsageWriter(store, config.store)
         parts = self.parts = Parts(config, keys, tokens, usage, make_log(sink), sink, watcher)
-        self.leading = await Leading.load(parts, store, desired, self._ca, self._route)
+        certificates = partial(ListenerIdentity.load, config.agents, self.place.data_dir, self._told)
+        identity = await trio.to_thread.run_sync(certificates)
+        self.leading = await Leading.load(parts, store, desired, identity, self._route)
         self._reloading = Reloading(parts, store, self.config_file, self.env, self.apply, desired)
         with naming("server.listen"):
             listeners = [await listen(watcher, config.listen.listen, config.door.write_stall)]
@@ -97,7 +100,7 @@ class Daemon:
             self.say(f"warning: {store.warning}")
         store.advertise(f"{'https' if config.admin.tls_cert else 'http'}://{self.admin_address}")
         async with trio.open_nursery() as services:
-            self._services(services, store, admin)
+            await self._services(services, store, admin)
             if signals:  # until requests have ended: a second one cuts them
                 await services.start(self._obey_signals)
             async with trio.open_nursery() as requests:
@@ -118,7 +121,7 @@ class Daemon:
             await self._flush_accounts(store, everything=True)
             services.cancel_scope.cancel(reason="requests have ended")
 
-    def _services(self, services: trio.Nursery, store: SqliteStore, admin: socket.socket) -> None:
+    async def _services(self, services: trio.Nursery, store: SqliteStore, admin: socket.socket) -> None:
         """Each kept running; one that fails takes no other with it."""
         parts = self.parts
 
@@ -140,14 +143,18 @@ class Daemon:
         self.apply(parts.config)
         for name, service in self.leading.services():
             keep(name, service)
+        with naming("agents.listen"):
+            self.agent_address = await services.start(self.leading.agents)
+        if self.agent_address:
+            self.say(f"agents:  {self.agent_address}")
         keep("admin", partial(self._admin, store, admin))
 
     def apply(self, config: Config) -> None:
         self._watch(self.parts.apply(config))
         self.leading.desired.take(config.wants)
 
-    def _ca(self) -> str:
-        return ""
+    def _told(self, line: str) -> None:
+        self.parts.log.info(line)
 
     def _route(self, routes: Routes) -> None:
         self._watch(self.parts.route(routes))

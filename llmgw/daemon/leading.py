@@ -24,6 +24,9 @@ from llmgw.control.publishing import Publishing, Routes
 from llmgw.control.watching import Watching
 from llmgw.core.term import Term
 from llmgw.daemon.parts import Parts
+from llmgw.nodes.connection import House
+from llmgw.nodes.identity import ListenerIdentity
+from llmgw.nodes.listener import AgentListener, listen_for_agents
 from llmgw.nodes.registry import LiveNode, Registry
 from llmgw.store import nodes as node_rows
 from llmgw.store import replicas
@@ -47,15 +50,21 @@ class Leading:
     cluster: Cluster
     passes: Passes
     proving: Proving
+    identity: ListenerIdentity | None = None  # None: there is no certificate, and no agents
     _signatures: dict[str, object] = field(factory=dict, init=False)
 
     @classmethod
     async def load(
-        cls, parts: Parts, store: SqliteStore, desired: Desired, ca: Callable[[], str], route: Callable[[Routes], None]
+        cls,
+        parts: Parts,
+        store: SqliteStore,
+        desired: Desired,
+        identity: ListenerIdentity | None,
+        route: Callable[[Routes], None],
     ) -> "Leading":
         term = Term(0, store.epoch, secrets.token_hex(8))
         events = await Events.load(store, lambda: parts.config.replica.events_max)
-        joining = await Joining.load(store, ca)
+        joining = await Joining.load(store, lambda: identity.ca_digits if identity else "")
         registry = Registry(store.cluster_id, parts.config.cluster, lambda: term)
         rows = await store.read(replicas.every)
         key = await store.write(lambda db: secret(db.conn, "engine_secret", secrets.token_hex(32)))
@@ -66,7 +75,7 @@ class Leading:
         publishing = Publishing(cluster, events, key, route, parts.log)
         passes = Passes(cluster, Applying(store, cluster, events), publishing, Watching(events), events, parts.log)
         proving = Proving(cluster, key, parts.client, lambda: parts.config.probe, parts.failed)
-        leading = cls(parts, store, joining, desired, events, registry, cluster, passes, proving)
+        leading = cls(parts, store, joining, desired, events, registry, cluster, passes, proving, identity)
         registry.on_report, registry.on_link = leading._reported, leading._linked
         joining.on_ended = leading._ended
         desired.on_change = cluster.wake
@@ -80,6 +89,21 @@ class Leading:
         yield "nodes seen", self._note_seen
         yield "reconcile", self.passes.run
         yield "proofs", self.proving.run
+
+    async def agents(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+        """The listener for agents, until cancelled; its address. Raises OSError."""
+        identity = self.identity
+        if identity is None:
+            task_status.started("")
+            return
+        limits = self.parts.config.agents
+        listener = await listen_for_agents(limits.listen)
+        house = House(self.registry, self.joining, limits, lambda: identity.ca)
+        host, port = listener.socket.getsockname()[:2]
+        task_status.started(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(identity.follow)
+            nursery.start_soon(AgentListener(house, lambda: identity.context, self.parts.failed).serve, listener)
 
     # -- what nodes bring about -----------------------------------------------------------------------
 

@@ -10,7 +10,14 @@ from tests.admin.desk import ask
 from tests.admin.talking import all_of, answer_on, connected, served
 
 OPEN = {"/health", "/ready", "/metrics"}
-NEEDS_ADMIN = {"/admin/v1/tokens", "/admin/v1/tokens/x", "/debug/tasks", "/debug/profile"}
+NEEDS_ADMIN = {
+    "/admin/v1/tokens",
+    "/admin/v1/tokens/x",
+    "/admin/v1/invitations",
+    "/admin/v1/invitations/x",
+    "/debug/tasks",
+    "/debug/profile",
+}
 
 
 def every_route(app):

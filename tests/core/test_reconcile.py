@@ -145,7 +145,7 @@ def test_an_engine_that_dies_is_replaced_by_the_next_generation_of_the_same_repl
     cluster.run(5)
     assert cluster.serving() == ["m-1", "m-2"]
     assert cluster.rows["m-1"].generation > before
-    assert cluster.of(Fail)[0].why == "on node-0 failed: killed by signal 9"
+    assert cluster.of(Fail)[0].why == "on node-0 killed by signal 9"
 
 
 def test_all_shards_of_a_replica_die_together_and_start_together():
