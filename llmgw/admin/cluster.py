@@ -17,7 +17,7 @@ DECISIONS_MAX = 1000
 HISTORY_MAX = 500
 LOG_MAX = 1024**2
 LOG_USUAL = 64 * 1024
-HOUR_S = 3600
+SHARD_MAX = 1024
 
 
 def add_routes(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
@@ -99,16 +99,23 @@ def _replicas(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> N
     @keeper.needs(Role.VIEWER)
     async def replicas() -> Any:
         model = request.args.get("model", "")
-        return await listing("replicas", node_views.replicas_json(cluster.cluster, model))
+        found = node_views.replicas_json(cluster.cluster, model)
+        if model and not found and model not in cluster.desired.wants:
+            raise _unknown_replica(cluster, model)
+        return await listing("replicas", found)
 
     @api.get("/replicas/<name>/logs")
     @keeper.needs(Role.VIEWER)
     async def logs(name: str) -> Any:
-        rank, most = number("shard", 0, 1024), number("bytes", LOG_USUAL, LOG_MAX)
+        rank, most = number("shard", 0, SHARD_MAX, least=0), number("bytes", LOG_USUAL, LOG_MAX)
+        row = cluster.cluster.rows.get(name)
+        if row is None:
+            raise _unknown_replica(cluster, name)
         found = node_views.find_shard(cluster.cluster, name, rank)
         if found is None:
-            there = sorted(cluster.cluster.rows)
-            raise Problem(404, "not_found", f"no replica {name!r} has a shard {rank} anywhere now", meant(name, there))
+            there = ", ".join(str(shard.rank) for shard in row.shards)
+            hint = f"it has {there}" if there else f"it has no place now; llmgw ctl explain placement {name}"
+            raise Problem(404, "not_found", f"{name} has no shard {rank}", hint)
         node, instance = found
         answer = await cluster.cluster.registry.ask_logs(node, instance, most)
         age_s = None if answer.age_ms is None else round(answer.age_ms / 1000, 1)
@@ -176,19 +183,29 @@ def _desired(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> No
         if applied.problems:
             message = f"revision {number_} can't be put in force; the one before stays"
             raise Problem(422, "config", message, problems=list(applied.problems))
-        return {"revision": applied.revision, "changes": list(applied.changes)}
+        shown = ("changes", "replaces", "stays")
+        return {"revision": applied.revision, **{name: list(getattr(applied, name)) for name in shown}}
 
     @api.put("/models/<path:model>/scale")
     @keeper.needs(Role.OPERATOR)
     async def scale(model: str) -> Any:
         asked = await body("replicas", "why")
         replicas = asked.get("replicas")
-        if "replicas" not in asked or (replicas is not None and (not isinstance(replicas, int) or replicas is True)):
+        whole = isinstance(replicas, int) and not isinstance(replicas, bool)
+        if "replicas" not in asked or not (whole or replicas is None):
             raise Problem(400, "field", "replicas must be a whole number, or null for what is written")
         want = done(await cluster.desired.scale(g.operator, model, replicas, text_in(asked, "why")))
         said = f"{model} is scaled to {want.replicas} by {g.operator.name}"
+        if replicas is None:
+            said = f"{model} has {want.replicas} again, as is written, says {g.operator.name}"
         cluster.events.tell("model.scaled", model, said, replicas=want.replicas)
         return {"model": model, "replicas": want.replicas, "scaled": want.scaled, "min": want.least, "max": want.most}
+
+
+def _unknown_replica(cluster: ClusterServices, name: str) -> Problem:
+    there = [*cluster.cluster.rows, *cluster.desired.wants]
+    hint = meant(name, there) if there else "no model has a [models.engine]"
+    return Problem(404, "not_found", f"agents run no replica or model {name[:128]!r}", hint)
 
 
 def _unknown_node(cluster: ClusterServices, name: str) -> Problem:

@@ -177,13 +177,16 @@ def text_in(asked: dict[str, Any], name: str) -> str:
     return value
 
 
-async def listing(name: str, found: Iterable[Any], as_json: Callable[[Any], Any] = lambda one: one) -> Response:
-    """``{name: [...]}``, made a few hundred at a time: the loop also relays streams."""
+async def listing(
+    name: str, found: Iterable[Any], as_json: Callable[[Any], Any] = lambda one: one, **more: Any
+) -> Response:
+    """``{name: [...]}`` and ``more``, made a few hundred at a time: the loop also relays streams."""
     encoded, rest = [], iter(found)
     while batch := list(islice(rest, BATCH)):
         encoded.append(msgspec.json.encode([as_json(one) for one in batch])[1:-1])
         await trio.lowlevel.checkpoint()
-    whole = b'{"%b":[%b]}' % (name.encode(), b",".join(encoded))
+    rest_of_it = b"," + msgspec.json.encode(more)[1:-1] if more else b""
+    whole = b'{"%b":[%b]%b}' % (name.encode(), b",".join(encoded), rest_of_it)
     return Response(whole, content_type="application/json")
 
 
@@ -191,11 +194,11 @@ def explanation_json(explained: Explanation) -> dict[str, Any]:
     return {**asdict(explained), "sentence": str(explained)}
 
 
-def number(name: str, default: int, most: int) -> int:
-    """A whole number from the query, within 1..most."""
+def number(name: str, default: int, most: int, least: int = 1) -> int:
+    """A whole number from the query, within least..most."""
     text = request.args.get(name, str(default))
-    if not _WHOLE.fullmatch(text) or not 1 <= int(text) <= most:
-        raise Problem(400, "query", f"{name} must be a whole number from 1 to {most}")
+    if not _WHOLE.fullmatch(text) or not least <= int(text) <= most:
+        raise Problem(400, "query", f"{name} must be a whole number from {least} to {most}")
     return int(text)
 
 

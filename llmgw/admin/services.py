@@ -34,12 +34,15 @@ def to_logging(what: str, request_id: str, error: BaseException | None) -> None:
 class Applied:
     """What ``apply`` did. ``problems``: nothing was changed, and these are why.
 
-    ``revision`` is the one in force; without ``changes`` it is the one before.
+    ``revision`` is the one in force; without ``changes`` it is the one before. ``replaces``: models whose
+    engines are started anew; ``stays``: what operators scaled, which no config changes.
     """
 
     revision: int = 0
     changes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    replaces: tuple[str, ...] = ()
+    stays: tuple[str, ...] = ()
 
 
 @frozen

@@ -26,6 +26,7 @@ class Reloaded:
     config: Config
     changes: tuple[str, ...]  # what is otherwise from now on; without any, the revision is the one before
     needs_restart: tuple[str, ...]  # keys that the file has otherwise
+    replaces: tuple[str, ...] = ()  # models whose engines are started anew
 
 
 def reload(
@@ -50,10 +51,10 @@ def reload(
             limits += [_change(section, f, before, after) for f in differing if f.name not in late]
             waiting += [f"{section}.{key}" for key in late]
             kept[name] = attrs.evolve(after, **{key: getattr(before, key) for key in late})
-    engines = difference({w.model: w for w in old.wants}, {w.model: w for w in new.wants}, {}).changes
-    changes = (*differences(old.fleet, new.fleet), *engines, *limits)
+    engines = difference({w.model: w for w in old.wants}, {w.model: w for w in new.wants})
+    changes = (*differences(old.fleet, new.fleet), *engines.changes, *limits)
     fleet = new.fleet if changes else old.fleet
-    return Reloaded(attrs.evolve(new, **kept, fleet=fleet), changes, tuple(waiting))
+    return Reloaded(attrs.evolve(new, **kept, fleet=fleet), changes, tuple(waiting), engines.restarts)
 
 
 def _keep_serving(old: Config, new: Config, file: str) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -23,7 +23,7 @@ SCALE_MAX = 1000
 
 @frozen
 class Difference:
-    """What another set of models would do. ``restarts``: models whose engines are replaced; the rest reroutes."""
+    """What another set of models does. ``restarts``: those whose engines are replaced; the rest only reroutes."""
 
     restarts: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()  # one sentence each
@@ -142,10 +142,8 @@ class Desired:
         return attrs.evolve(want, scaled=min(scale.replicas, most))
 
 
-def difference(
-    before: Mapping[str, Want], after: Mapping[str, Want], scales: Mapping[str, Scale], reroutes: Sequence[str] = ()
-) -> Difference:
-    """What applying ``after`` over ``before`` does to engines; ``reroutes``: what it does to static endpoints."""
+def difference(before: Mapping[str, Want], after: Mapping[str, Want]) -> Difference:
+    """What applying ``after`` over ``before`` does to engines."""
     restarts, said = [], []
     for name in sorted({*before, *after}):
         was, will = before.get(name), after.get(name)
@@ -164,11 +162,15 @@ def difference(
                 said.append(f"{name}: replicas {_count(was)} -> {_count(will)}")
             if was.rules != will.rules:
                 said.append(f"{name}: where it may run changes ({', '.join(_differing(was.rules, will.rules))})")
-        if name in after and (scale := scales.get(name)) is not None:
-            said.append(
-                f"{name}: scaled to {scale.replicas} by {scale.who}, which stays (`llmgw ctl scale {name} --reset`)"
-            )
-    return Difference(tuple(restarts), (*said, *reroutes))
+    return Difference(tuple(restarts), tuple(said))
+
+
+def scales_that_stay(wants: Iterable[Want], scales: Mapping[str, Scale]) -> Iterator[str]:
+    """Whatever is written, a number that an operator gave counts instead."""
+    for want in wants:
+        if (scale := scales.get(want.model)) is not None:
+            name = want.model
+            yield f"{name}: scaled to {scale.replicas} by {scale.who}, which stays (`llmgw ctl scale {name} --reset`)"
 
 
 def _differing(was: Any, will: Any) -> list[str]:

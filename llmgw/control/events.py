@@ -7,6 +7,7 @@ much it missed, and reads the state anew. Written to the store in batches; a cra
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Any, NoReturn
 
 import trio
@@ -18,11 +19,13 @@ from llmgw.store.events import Event
 from llmgw.store.sqlite import SqliteStore
 
 FLUSH_S = 0.5
+SKIPPED = 1000  # numbers, at each start: a crash loses the latest events, whose numbers must not mean others now
 KINDS = frozenset(
     "node.joined node.linked node.silent node.back node.removed node.lost node.target gpu.evidence gpu.cleared"
     " replica.created replica.started replica.blocked replica.ready replica.out replica.failed replica.renewed"
     " replica.waiting replica.leaving replica.returned replica.stopping replica.gone replica.settled"
-    " model.applied model.scaled leader.began leader.doubts leader.trusts config.applied operator.acted".split()
+    " model.applied model.scaled leader.began leader.doubts leader.trusts leader.lifted config.applied"
+    " operator.acted".split()
 )
 
 
@@ -38,13 +41,15 @@ class Events:
     _unwritten: deque[Event] = field(factory=deque, init=False, repr=False)
     _news: trio.Event = field(factory=trio.Event, init=False, repr=False)
     failing: str = field(default="", init=False)  # why the store does not take them
+    _forgotten: int = field(default=0, init=False, repr=False)  # number of the latest that is not remembered
 
     @classmethod
     async def load(cls, store: SqliteStore, most: Callable[[], int], wall: Callable[[], float] = time.time) -> "Events":
         events = cls(store, most, wall)
         kept = await store.read(lambda conn: rows.latest(conn, most()))
         events._ring.extend(kept)
-        events.last = kept[-1].seq if kept else await store.read(rows.last)
+        if kept:
+            events.last, events._forgotten = kept[-1].seq + SKIPPED, kept[0].seq - 1
         return events
 
     def tell(self, kind: str, subject: str, sentence: str, **data: Any) -> Event:
@@ -54,35 +59,29 @@ class Events:
         most = self._most()
         for kept in (self._ring, self._unwritten):
             kept.append(event)
-            while len(kept) > most:
-                kept.popleft()
+        while len(self._ring) > most:
+            self._forgotten = self._ring.popleft().seq
+        while len(self._unwritten) > most:
+            self._unwritten.popleft()
         news, self._news = self._news, trio.Event()
         news.set()
         return event
 
-    def since(self, seq: int, most: int = 1000) -> tuple[Sequence[Event], int]:
-        """Events after ``seq`` in order, and how many between are not remembered any more.
+    def since(self, seq: int, most: int | None = None) -> tuple[Sequence[Event], int]:
+        """The first events after ``seq``, in order, and how many before them (at most) are not remembered any more.
 
-        A number from the future (another store's) is answered with everything, as if all was missed.
+        A number from the future is another store's: everything that is remembered comes after it.
         """
         if seq > self.last:
             seq = 0
-        oldest = self._ring[0].seq if self._ring else self.last + 1
-        missed = max(0, oldest - 1 - seq)
-        found = []
-        for event in reversed(self._ring):
-            if event.seq <= seq:
-                break
-            found.append(event)
-        found.reverse()
-        if len(found) > most:
-            missed += len(found) - most
-            found = found[-most:]
-        return found, missed
+        missed = max(0, self._forgotten - seq)
+        newer = list(takewhile(lambda event: event.seq > seq, reversed(self._ring)))
+        newer.reverse()
+        return newer[:most], missed
 
     async def wait(self, seq: int) -> None:
         """Until there is an event after ``seq``."""
-        while self.last <= seq:
+        while not self._ring or self._ring[-1].seq <= seq:
             await self._news.wait()
 
     async def run(self) -> NoReturn:

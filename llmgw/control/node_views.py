@@ -10,7 +10,7 @@ from llmgw.core.claims import Board, board_of
 from llmgw.core.gpus import Gpu
 from llmgw.core.joining import NodeRecord
 from llmgw.core.node_life import NodeNow
-from llmgw.core.offers import GpuOffer, NodeOffer
+from llmgw.core.offers import STALE_S, GpuOffer, NodeOffer
 from llmgw.core.placement_explained import why_nothing_lands
 from llmgw.core.reconcile import Seen
 from llmgw.core.replicas import NO_PROOF, Phase, ReplicaLimits, ReplicaNow, Standing
@@ -42,7 +42,7 @@ def _node(cluster: Cluster, seen: Seen, board: Board, name: str) -> dict[str, An
         "name": name,
         "state": state_of(node),
         "target": _target(record),
-        "healthy": not node.trouble and all(gpu["usable"] for gpu in gpus),
+        "healthy": not node.trouble and not node.driver and all(gpu["usable"] or gpu["sliced"] for gpu in gpus),
         "trouble": node.trouble,
         "nothing_lands_because": why_nothing_lands(offer),
         "heard_age_s": _round(node.heard_s),
@@ -97,7 +97,7 @@ def gpu_json(offer: GpuOffer) -> dict[str, Any]:
         "uuid": gpu.uuid,
         "index": gpu.index,
         "model": gpu.model,
-        "usable": not gpu.excluded and not gpu.sliced and gpu.read_age_s is not None and gpu.read_age_s < 10,
+        "usable": not gpu.excluded and not gpu.sliced and gpu.read_age_s is not None and gpu.read_age_s <= STALE_S,
         "total_mib": gpu.total_mib,
         "claimed_mib": offer.claimed_mib,
         "ours_mib": gpu.ours_mib,
@@ -138,9 +138,10 @@ def _sums(gpus: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def replicas_json(cluster: Cluster, model: str = "") -> list[dict[str, Any]]:
+    """``model``: its replicas, or the one of that name; empty: all."""
     seen = cluster.observe()
     found = (seen.replicas[name] for name in sorted(seen.replicas))
-    return [replica_json(cluster, seen, now) for now in found if model in ("", now.replica.model)]
+    return [replica_json(cluster, seen, now) for now in found if model in ("", now.replica.model, now.name)]
 
 
 def replica_json(cluster: Cluster, seen: Seen, now: ReplicaNow) -> dict[str, Any]:

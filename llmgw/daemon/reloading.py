@@ -15,7 +15,7 @@ from llmgw.admin.services import Applied
 from llmgw.config import Config, ConfigError, Reloaded, reload
 from llmgw.config.load import load_revision, read_text
 from llmgw.config.problems import Problem, Refused
-from llmgw.control.desired import Desired
+from llmgw.control.desired import Desired, scales_that_stay
 from llmgw.core.identity import Operator
 from llmgw.daemon.parts import Parts
 from llmgw.store.desired import Revision
@@ -97,7 +97,9 @@ class Reloading:
 
     def _told(self, reloaded: Reloaded) -> Applied:
         waiting = (f"{key}: needs a restart" for key in reloaded.needs_restart)
-        return Applied(reloaded.config.fleet.revision, (*reloaded.changes, *waiting))
+        revision, changes = reloaded.config.fleet.revision, (*reloaded.changes, *waiting)
+        stays = scales_that_stay(reloaded.config.wants, self.desired.scales)
+        return Applied(revision, changes, replaces=reloaded.replaces, stays=tuple(stays))
 
     def _said(self, applied: Applied, who: str) -> Applied:
         log = self.parts.log

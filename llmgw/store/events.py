@@ -21,10 +21,6 @@ class Event:
     data: dict[str, Any] = field(factory=dict)
 
 
-def last(conn: sqlite3.Connection) -> int:
-    return int(conn.execute("select coalesce(max(seq), 0) from events").fetchone()[0])
-
-
 def add(db: Database, events: Iterable[Event], most: int) -> None:
     values = [(e.seq, e.at, e.kind, e.subject, e.sentence, json.dumps(e.data)) for e in events]
     if not values:
@@ -32,7 +28,10 @@ def add(db: Database, events: Iterable[Event], most: int) -> None:
     db.conn.executemany(
         "insert or ignore into events (seq, at, kind, subject, sentence, data) values (?, ?, ?, ?, ?, ?)", values
     )
-    db.conn.execute("delete from events where seq <= (select max(seq) from events) - ?", (most,))
+    # By count, not by number: numbers are skipped at each start.
+    db.conn.execute(
+        "delete from events where seq <= (select seq from events order by seq desc limit 1 offset ?)", (most,)
+    )
 
 
 def latest(conn: sqlite3.Connection, limit: int) -> list[Event]:
