@@ -26,7 +26,7 @@ from llmgw.core.actions import (
 )
 from llmgw.core.applied import after, created
 from llmgw.core.explain import Explanation
-from llmgw.core.placement_explained import explain
+from llmgw.core.placement_explained import explain, main_reason
 from llmgw.core.replicas import Replica
 from llmgw.store import decisions, replicas
 from llmgw.store.decisions import Decision
@@ -99,12 +99,25 @@ class Applying:
     def _tell(self, action: Action, subject: str) -> None:
         if not isinstance(action, Blocked):
             self._blocked.pop(subject, None)
+        self._count(action, subject)
         if isinstance(action, Fail) and action.ill:
             row = self.cluster.rows[subject]
             self.cluster.ill_restarts.setdefault(row.model, []).append(trio.current_time())
         known = self.cluster.rows.get(subject)
         data = {"model": known.model, "generation": known.generation} if known is not None else {}
         self.events.tell(EVENT_OF[type(action)], subject, str(action), why=getattr(action, "why", ""), **data)
+
+
+    def _count(self, action: Action, subject: str) -> None:
+        counts, row = self.cluster.counts, self.cluster.rows.get(subject)
+        if row is None:
+            return
+        if isinstance(action, Start):
+            counts.started[row.model] += 1
+        elif isinstance(action, Fail):
+            counts.failed[row.model] += 1
+        elif isinstance(action, Blocked):
+            counts.unplaced[row.model, main_reason(action.unplaceable)] += 1
 
 
 def _changed(

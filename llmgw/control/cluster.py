@@ -3,6 +3,7 @@
 Rows come from the store and go there first; everything else is heard or proved anew by each leader.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -42,6 +43,20 @@ class Sent:
     since: float = 0.0
 
 
+@define
+class Counts:
+    """For metrics; only ever rising. By model."""
+
+    started: Counter[str] = field(factory=Counter)
+    failed: Counter[str] = field(factory=Counter)
+    unplaced: Counter[tuple[str, str]] = field(factory=Counter)  # by model and what most nodes lacked
+    start_times: dict[str, tuple[int, float]] = field(factory=dict)  # how many, and seconds altogether
+
+    def answered(self, model: str, seconds: float) -> None:
+        number, total = self.start_times.get(model, (0, 0.0))
+        self.start_times[model] = number + 1, total + seconds
+
+
 @define(eq=False)
 class Cluster:
     """Times are Trio's clock, in seconds; ``wall`` is the clock of the rows."""
@@ -57,6 +72,8 @@ class Cluster:
     rows: dict[str, Replica] = field(factory=dict)
     turn: trio.Lock = field(factory=trio.Lock)  # whoever changes rows: from looking at them to having them stored
     began_at: float = field(factory=trio.current_time)
+    began_wall: float = field(init=False)
+    counts: Counts = field(factory=Counts, init=False)
     proofs: dict[str, Proof] = field(factory=dict, init=False)  # by endpoint id
     quiet: dict[str, int] = field(factory=dict, init=False)  # by endpoint id: scrapes in a row that showed nothing
     sent: dict[str, Sent] = field(factory=dict, init=False)  # by node
@@ -70,6 +87,9 @@ class Cluster:
     changed: trio.Event = field(factory=trio.Event, init=False)  # something a pass should look at
     _progress: dict[str, tuple[int, float]] = field(factory=dict, init=False)  # by instance: what, when
     _shards: dict[str, tuple[Report, Mapping[str, ShardSeen]]] = field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.began_wall = self.wall()
 
     def wake(self) -> None:
         self.changed.set()

@@ -21,7 +21,6 @@ from llmgw.store.errors import StoreUnavailable
 
 EVERY_S = 1.0
 BETWEEN_S = 0.05  # what happens together is looked at together
-KEPT = 100
 STALLED_S = 2.0  # woken this much too late, the leader doubts itself
 
 
@@ -36,7 +35,8 @@ class Passes:
     watching: Watching
     events: Events
     log: Any
-    took: list[float] = field(factory=list, init=False)  # seconds of the last passes, for metrics
+    number: int = field(default=0, init=False)
+    seconds: float = field(default=0.0, init=False)  # in all passes
     said: str = field(default="", init=False)  # the last pass's sentence
     came_back: Callable[[tuple[str, ...]], Awaitable[None]] = field(default=_nobody, init=False)
     _held: str = field(default="", init=False)
@@ -78,8 +78,7 @@ class Passes:
             self.cluster.store_away = self.events.failing
 
     def _say(self, made: Plan, hold: str, took_s: float) -> None:
-        self.took.append(took_s)
-        del self.took[:-KEPT]
+        self.number, self.seconds = self.number + 1, self.seconds + took_s
         if hold != self._held:
             kind, what = ("leader.doubts", hold) if hold else ("leader.trusts", "nodes report again")
             sentence = f"nothing is stopped: {hold}" if hold else f"what was held back goes on: {what}"

@@ -124,6 +124,8 @@ class Proving:
             live = self.cluster.endpoint(id)
             if live is not None:
                 live.progress_at = now
+            if proof.proved_at is None:
+                self._note_start(id)
             proved = proof.proved_at if proof.proved_at is not None else now
             self._note(id, Proof(proved, 0, "", now))
         elif proof.proved_at is None:
@@ -140,6 +142,12 @@ class Proving:
         self.cluster.proofs[id] = proof
         if (before.proved_at is None) != (proof.proved_at is None) or before.failures != proof.failures:
             self.cluster.wake()
+
+    def _note_start(self, id: str) -> None:
+        """How long it took to come up; one that was adopted did not come up now."""
+        row = next((row for row in self.cluster.rows.values() if row.endpoint_id == id), None)
+        if row is not None and row.since >= self.cluster.began_wall:
+            self.cluster.counts.answered(row.model, max(0.0, self.cluster.wall() - row.since))
 
     async def _look_at_leaving(self, id: str, prover: Prover) -> None:
         """Others may have sent requests there too: its own metrics say when it holds nothing."""

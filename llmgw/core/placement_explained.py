@@ -33,6 +33,12 @@ def reasons_in_short(result: Unplaceable) -> str:
     return ", ".join(f"{count} {what}" for what, count in tally.most_common())
 
 
+def main_reason(result: Unplaceable) -> str:
+    """What most nodes lacked; one of a fixed set of words."""
+    tally = Counter(_main_check(candidate) for candidate in result.candidates)
+    return tally.most_common(1)[0][0] if tally else "no nodes"
+
+
 def why_nothing_lands(node: NodeOffer) -> str:
     """Why a node gets nothing new, whatever is asked; empty: it may."""
     if node.trouble:

@@ -119,6 +119,7 @@ class Daemon:
                 parts.log.warning("requests were cut off at the end of their grace", count=parts.gate.cut)
             parts.door.close_all()
             await self._flush_accounts(store, everything=True)
+            self.leading.registry.refuse_all("this control plane ends")
             services.cancel_scope.cancel(reason="requests have ended")
 
     async def _services(self, services: trio.Nursery, store: SqliteStore, admin: socket.socket) -> None:

@@ -15,6 +15,7 @@ from attrs import define, field
 
 from llmgw.control.applying_plan import Applying
 from llmgw.control.cluster import Cluster, signature
+from llmgw.control.cluster_metrics import ClusterMetrics
 from llmgw.control.desired import Desired
 from llmgw.control.events import Events
 from llmgw.control.joining import Joining
@@ -27,11 +28,11 @@ from llmgw.daemon.parts import Parts
 from llmgw.nodes.connection import House
 from llmgw.nodes.identity import ListenerIdentity
 from llmgw.nodes.listener import AgentListener, listen_for_agents
-from llmgw.nodes.registry import LiveNode, Registry
+from llmgw.nodes.registry import LiveNode, NotLeading, Registry
 from llmgw.store import nodes as node_rows
 from llmgw.store import replicas
 from llmgw.store.errors import StoreUnavailable
-from llmgw.store.leader import secret
+from llmgw.store.leader import lift_epoch, secret, term_n
 from llmgw.store.sqlite import SqliteStore
 from llmgw.store.transaction import Database
 from llmgw.wire.agent_frames import Hello
@@ -50,7 +51,10 @@ class Leading:
     cluster: Cluster
     passes: Passes
     proving: Proving
-    identity: ListenerIdentity | None = None  # None: there is no certificate, and no agents
+    identity: ListenerIdentity | None  # None: there is no certificate, and no agents
+    term: Term
+    _lift_above: Term | None = field(default=None, init=False)
+    _to_lift: trio.Event = field(factory=trio.Event, init=False)
     _signatures: dict[str, object] = field(factory=dict, init=False)
 
     @classmethod
@@ -62,10 +66,10 @@ class Leading:
         identity: ListenerIdentity | None,
         route: Callable[[Routes], None],
     ) -> "Leading":
-        term = Term(0, store.epoch, secrets.token_hex(8))
+        term = Term(await store.read(term_n), store.epoch, secrets.token_hex(8))
         events = await Events.load(store, lambda: parts.config.replica.events_max)
         joining = await Joining.load(store, lambda: identity.ca_digits if identity else "")
-        registry = Registry(store.cluster_id, parts.config.cluster, lambda: term)
+        registry = Registry(store.cluster_id, parts.config.cluster, lambda: NotLeading())
         rows = await store.read(replicas.every)
         key = await store.write(lambda db: secret(db.conn, "engine_secret", secrets.token_hex(32)))
         cluster = Cluster(
@@ -75,9 +79,12 @@ class Leading:
         publishing = Publishing(cluster, events, key, route, parts.log)
         passes = Passes(cluster, Applying(store, cluster, events), publishing, Watching(events), events, parts.log)
         proving = Proving(cluster, key, parts.client, lambda: parts.config.probe, parts.failed)
-        leading = cls(parts, store, joining, desired, events, registry, cluster, passes, proving, identity)
+        leading = cls(parts, store, joining, desired, events, registry, cluster, passes, proving, identity, term)
+        registry.lead = lambda: leading.term
         registry.on_report, registry.on_link = leading._reported, leading._linked
         joining.on_ended = leading._ended
+        registry.on_newer_term = leading._met_newer
+        parts.metrics.more = ClusterMetrics(cluster, events, passes, proving, leading.expires_in_s).families
         desired.on_change = cluster.wake
         passes.came_back = leading._came_back
         events.tell("leader.began", "leader", f"this control plane leads, term {term}", term=str(term))
@@ -87,8 +94,11 @@ class Leading:
         yield "events", self.events.run
         yield "joining", self.joining.follow
         yield "nodes seen", self._note_seen
+        yield "term", self._lift
         yield "reconcile", self.passes.run
         yield "proofs", self.proving.run
+        if self.identity is not None:
+            yield "certificate for agents", self.identity.follow
 
     async def agents(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """The listener for agents, until cancelled; its address. Raises OSError."""
@@ -101,9 +111,11 @@ class Leading:
         house = House(self.registry, self.joining, limits, lambda: identity.ca)
         host, port = listener.socket.getsockname()[:2]
         task_status.started(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(identity.follow)
-            nursery.start_soon(AgentListener(house, lambda: identity.context, self.parts.failed).serve, listener)
+        async with listener:
+            await AgentListener(house, lambda: identity.context, self.parts.failed).serve(listener)
+
+    def expires_in_s(self) -> float | None:
+        return None if self.identity is None else self.identity.expires_in_s()
 
     # -- what nodes bring about -----------------------------------------------------------------------
 
@@ -119,9 +131,33 @@ class Leading:
 
     def _ended(self, name: str, why: str) -> None:
         """A node whose credential counts no more."""
-        self.registry.forget(name, why)
-        self.events.tell("node.removed", name, why)
+        if name in self.joining.nodes:  # it has joined again
+            self.registry.refuse(name, why)
+        else:
+            self.registry.forget(name, why)
+            self.events.tell("node.removed", name, why)
         self.cluster.wake()
+
+    def _met_newer(self, node: LiveNode, seen: Term) -> None:
+        """A node has obeyed a later term than ours, or another leader of ours: the store went back in time."""
+        self.parts.log.error("a node has obeyed a later term", node=node.name, seen=str(seen), ours=str(self.term))
+        if self._lift_above is None or not self._lift_above.is_newer_than(seen):
+            self._lift_above = seen
+            self._to_lift.set()
+
+    async def _lift(self) -> NoReturn:
+        """Service: on SQLite nobody else can lead, so the term is lifted above what was seen, and agents come back."""
+        while True:
+            await self._to_lift.wait()
+            self._to_lift, above = trio.Event(), self._lift_above
+            if above is None or self.term.is_newer_than(above):
+                continue
+            epoch = await self.store.write(partial(lift_epoch, epoch=self.store.epoch, above=(above.n, above.epoch)))
+            self.store.epoch = epoch[1]
+            self.term = self.cluster.term = Term(*epoch, secrets.token_hex(8))
+            told = f"agents had obeyed term {above}: the store went back in time; this leader's is {self.term} now"
+            self.events.tell("leader.lifted", "leader", told, seen=str(above), term=str(self.term))
+            self.cluster.wake()
 
     async def _came_back(self, names: tuple[str, ...]) -> None:
         for name in names:

@@ -2,6 +2,8 @@
 
 import sqlite3
 
+from sqlite_utils import Database
+
 
 class NotLeading(Exception):
     """Another process has begun a later epoch on this store."""
@@ -20,12 +22,20 @@ def counted(conn: sqlite3.Connection, key: str, by: int) -> int:
     return int(conn.execute("select value from meta where key = ?", (key,)).fetchone()[0])
 
 
-def lift(conn: sqlite3.Connection, key: str, least: int) -> None:
-    """A counter that is behind what the world has seen (a store put back) catches up."""
-    conn.execute(
-        "update meta set value = max(cast(value as integer), ?) where key = ?",
-        (least, key),
-    )
+def term_n(conn: sqlite3.Connection) -> int:
+    """The first part of a term; it never falls."""
+    row = conn.execute("select value from meta where key = 'term_n'").fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def lift_epoch(db: Database, epoch: int, above: tuple[int, int]) -> tuple[int, int]:
+    """This leader's term becomes one above what an agent has seen; both parts. Raises NotLeading."""
+    fence(db.conn, epoch)
+    n = max(term_n(db.conn), above[0])
+    lifted = max(epoch, above[1]) + 1
+    db.conn.execute("update leader_epoch set epoch = ? where id = 1", (lifted,))
+    db.conn.execute("insert or replace into meta (key, value) values ('term_n', ?)", (str(n),))
+    return n, lifted
 
 
 def secret(conn: sqlite3.Connection, key: str, fresh: str) -> str:

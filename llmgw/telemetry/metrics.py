@@ -14,7 +14,7 @@ from typing import Any
 from attrs import define, field
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
-from llmgw.telemetry import queues
+from llmgw.telemetry import families, queues
 from llmgw.telemetry.shown import FleetCollector, RoadCollector, text
 
 DURATIONS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
@@ -99,6 +99,7 @@ class Metrics:
     endpoints: Callable[[], Iterable[Mapping[str, Any]]] = field(default=tuple)
     gauges: Callable[[], Mapping[str, tuple[str, float]]] = field(default=dict)
     waiting: Callable[[], Iterable[Mapping[str, Any]]] = field(default=tuple)
+    more: Callable[[], Iterable[families.Family]] = field(default=tuple)  # what others reckon at the scrape
     in_flight: int = 0
     cancellation: Buckets = field(factory=lambda: Buckets(LATENCIES))
     loop_lag: Buckets = field(factory=lambda: Buckets(LATENCIES))
@@ -147,6 +148,7 @@ class Metrics:
         """Prometheus text format, in pieces of a millisecond or so: whoever sends it lets the loop run between them."""
         yield from text(self.registry, self._pairs)
         yield from queues.text(self.waiting())
+        yield from families.text(self.more())
 
     def render(self) -> bytes:
         return b"".join(self.pieces())

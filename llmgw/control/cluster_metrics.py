@@ -1,0 +1,134 @@
+"""What Prometheus is told of the cluster: nodes and GPUs by state and reason, replicas, restarts, links, passes.
+
+Labels are nodes, models, causes and states: all from the config, from who has joined, or from a fixed set.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import trio
+from attrs import define
+
+from llmgw.control.cluster import Cluster, state_of
+from llmgw.control.events import Events
+from llmgw.control.node_views import state_shown
+from llmgw.control.passes import Passes
+from llmgw.control.proving import Proving
+from llmgw.core.claims import board_of
+from llmgw.core.reconcile import Seen
+from llmgw.core.replicas import Phase
+from llmgw.telemetry.families import Family
+
+MIB = 1024**2
+
+
+@define(eq=False)
+class ClusterMetrics:
+    """``expires_in_s`` is asked for the certificate that agents meet; None without one."""
+
+    cluster: Cluster
+    events: Events
+    passes: Passes
+    proving: Proving
+    expires_in_s: Any
+
+    def families(self) -> Iterator[Family]:
+        seen, now = self.cluster.observe(), trio.current_time()
+        yield from self._nodes(seen, now)
+        yield from self._gpus(seen)
+        yield from self._replicas(seen)
+        yield from self._passes()
+        yield from self._links()
+
+    def _nodes(self, seen: Seen, now: float) -> Iterator[Family]:
+        states = ({"node": name, "state": state_of(node), "target": node.target} for name, node in seen.nodes.items())
+        yield Family("llmgw_node_state", "1 for the state a node is in", tuple((labels, 1.0) for labels in states))
+        heard = [({"node": n}, round(one.heard_s, 3)) for n, one in seen.nodes.items() if one.heard_s is not None]
+        yield Family("llmgw_node_report_age_seconds", "since a node's last report", tuple(heard))
+        behind = [({"node": name}, round(node.behind_s, 3)) for name, node in seen.nodes.items()]
+        yield Family("llmgw_node_behind_seconds", "since a node was told what it has not taken in", tuple(behind))
+        yield Family("llmgw_node_orphans", "groups of processes that belong to nobody", tuple(
+            ({"node": name}, float(len(node.orphans))) for name, node in seen.nodes.items()
+        ))  # fmt: skip
+        links = []
+        for name, live in self.cluster.registry.nodes.items():
+            if live.link is not None:
+                links.append(({"node": name}, round(now - live.link.linked_at, 1)))
+        yield Family("llmgw_agent_link_age_seconds", "of agents that have a link", tuple(links))
+        versions = [
+            ({"node": name, "version": live.hello.version}, 1.0)
+            for name, live in self.cluster.registry.nodes.items()
+            if live.hello is not None
+        ]
+        yield Family("llmgw_agent_info", "always 1", tuple(versions))
+
+    def _gpus(self, seen: Seen) -> Iterator[Family]:
+        board = board_of(seen.nodes, seen.replicas.values())
+        memory, reasons, usable = [], Counter[tuple[str, str, str]](), Counter[tuple[str, str]]()
+        for name in seen.nodes:
+            for offer in board.offer(name).gpus:
+                gpu, labels = offer.gpu, {"node": name, "gpu": offer.gpu.uuid}
+                kinds = {"total": gpu.total_mib, "claimed": offer.claimed_mib, "ours": gpu.ours_mib,
+                         "foreign": gpu.foreign_mib}  # fmt: skip
+                memory += [({**labels, "kind": kind}, float(mib * MIB)) for kind, mib in kinds.items()]
+                for one in gpu.evidence:
+                    reasons[name, one.cause, str(one.severity)] += 1
+                usable[name, "excluded" if gpu.excluded else "sliced" if gpu.sliced else "usable"] += 1
+        yield Family("llmgw_gpu_memory_bytes", "claimed: set aside; ours: measured; foreign: others'", tuple(memory))
+        yield Family("llmgw_gpus", "by state", _counted(usable, ("node", "state")))
+        by_cause = _counted(reasons, ("node", "cause", "severity"))
+        yield Family("llmgw_gpu_evidence", "GPUs by what speaks against them", by_cause)
+
+    def _replicas(self, seen: Seen) -> Iterator[Family]:
+        limits = self.cluster.limits()
+        states: Counter[tuple[str, str]] = Counter()
+        for now in seen.replicas.values():
+            states[now.replica.model, state_shown(now, limits)] += 1
+        yield Family("llmgw_replicas", "by model and state", _counted(states, ("model", "state")))
+        wanted = [({"model": model}, float(want.replicas)) for model, want in seen.wants.items()]
+        yield Family("llmgw_replicas_desired", "that there shall be", tuple(wanted))
+        counted = self.cluster.counts
+        failed, started = _counted(counted.failed, ("model",)), _counted(counted.started, ("model",))
+        yield Family("llmgw_replica_restarts_total", "incarnations that failed", failed, "counter")
+        yield Family("llmgw_replica_starts_total", "incarnations begun", started, "counter")
+        sums = tuple(({"model": model}, round(seconds, 3)) for model, (_, seconds) in counted.start_times.items())
+        numbers = tuple(({"model": model}, float(number)) for model, (number, _) in counted.start_times.items())
+        yield Family("llmgw_replica_start_seconds_sum", "from launch to the first answer", sums, "counter")
+        yield Family("llmgw_replica_start_seconds_count", "incarnations that answered", numbers, "counter")
+        yield Family("llmgw_placements_failed_total", "replicas that found no place, by what most nodes lacked",
+                     _counted(counted.unplaced, ("model", "reason")), "counter")  # fmt: skip
+        waiting = sum(now.replica.phase is Phase.WAITING for now in seen.replicas.values())
+        yield _one("llmgw_replicas_waiting", "for a place or their next try", waiting)
+
+    def _passes(self) -> Iterator[Family]:
+        passes, proving = self.passes, self.proving
+        yield _one("llmgw_reconcile_pass_seconds_sum", "time in passes", round(passes.seconds, 4), "counter")
+        yield _one("llmgw_reconcile_pass_seconds_count", "passes", passes.number, "counter")
+        yield _one(
+            "llmgw_reconcile_held", "1 while the leader doubts itself and stops nothing", bool(self.cluster.hold)
+        )
+        yield _one("llmgw_canary_requests_total", "asked of replicas", proving.tries, "counter")
+        yield _one("llmgw_canary_failures_total", "of replicas that had answered before", proving.failed, "counter")
+        yield _one("llmgw_events_last", "number of the latest event", self.events.last)
+        yield _one("llmgw_events_unwritten", "1 while the store takes no events", bool(self.events.failing))
+
+    def _links(self) -> Iterator[Family]:
+        counts = self.cluster.registry.counts
+        yield Family("llmgw_agent_connections_total", "at the agents' listener, by what became of them",
+                     _counted({(name,): number for name, number in counts.items()}, ("what",)), "counter")  # fmt: skip
+        left = self.expires_in_s()
+        if left is not None:
+            yield _one("llmgw_agents_certificate_expires_seconds", "until it ends", round(left))
+
+
+def _one(name: str, what: str, value: float, kind: str = "gauge") -> Family:
+    return Family(name, what, (({}, float(value)),), kind)
+
+
+def _counted(counts: Mapping[Any, float], labels: Iterable[str]) -> tuple[tuple[Mapping[str, str], float], ...]:
+    names = tuple(labels)
+    return tuple(
+        (dict(zip(names, key if isinstance(key, tuple) else (key,), strict=True)), float(value))
+        for key, value in sorted(counts.items())
+    )
