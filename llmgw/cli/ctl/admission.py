@@ -1,13 +1,12 @@
 """``llmgw ctl admission``: what it does, or in shadow mode would do."""
 
-import re
 from typing import Any
 
 import click
 
 from llmgw.cli.ctl.session import JSON, CtlCommand, Session
 from llmgw.cli.ctl.show import Column, drawn, listed, print_json
-from llmgw.cli.ctl.when import UNITS_S
+from llmgw.cli.ctl.when import span_s
 
 COLUMNS = (
     Column("MODEL", "model"),
@@ -41,7 +40,7 @@ def report(session: Session, since: str, model: str | None) -> None:
     to wait, 504: waited too long), and how long their first token really took: FIRST with nobody of a lower
     band in front of them in the engine's queue, BEHIND with somebody. Times are the bounds of buckets.
     """
-    answer = session.get("/admission/report", since_s=_seconds(since), model=model)
+    answer = session.get("/admission/report", since_s=span_s(since, "--since"), model=model)
     if session.output == JSON:
         print_json(answer)
         return
@@ -63,10 +62,3 @@ def _drawn(answer: Any) -> str:
             for one in pool["culprits"]
         ]
     return "\n".join(texts)
-
-
-def _seconds(span: str) -> int:
-    found = re.fullmatch(r"(\d{1,6})(s|min|h|d|w)", span.strip())
-    if not found or not int(found[1]):
-        raise click.UsageError(f"--since {span!r} is no span of time; say 30min, 24h or 7d")
-    return int(found[1]) * UNITS_S[found[2]]

@@ -4,7 +4,8 @@ The data lock is taken for each question, so no daemon can start in the middle o
 """
 
 import getpass
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -35,8 +36,7 @@ class DirectApi:
         head, _, name = path.strip("/").partition("/")
         answer = self._answers().get((method, head, bool(name)))
         if answer is None:
-            hint = "start `llmgw server`, or name one that runs with --url or --context"
-            raise Failure(f"no gateway runs on {self.where.data_dir}", Exit.UNREACHABLE, hint)
+            raise self._nobody()
         fresh = not self.where.database.exists()
         if fresh and method != "POST":  # a first key or token may make the store, a question or a typing error not
             hint = "check --data-dir or --config; `llmgw server` and `llmgw ctl keys create` make a new store"
@@ -59,6 +59,15 @@ class DirectApi:
             raise Failure(str(error), Exit.RUNNING) from error
         except StoreUnavailable as error:
             raise Failure(str(error), Exit.FAILED) from error
+
+    def stream(
+        self, path: str, params: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> AbstractContextManager[Iterator[bytes]]:
+        raise self._nobody()
+
+    def _nobody(self) -> Failure:
+        hint = "start `llmgw server`, or name one that runs with --url or --context"
+        return Failure(f"no gateway runs on {self.where.data_dir}", Exit.UNREACHABLE, hint)
 
     def close(self) -> None:
         """Nothing stays open between two questions."""

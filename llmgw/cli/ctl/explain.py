@@ -42,7 +42,45 @@ def request(session: Session, id: str, record: bool) -> None:
 @click.pass_obj
 def queue(session: Session, model: str) -> None:
     """Why requests wait for a model, or whether they would: how full its pool is, and with what."""
-    explanation = session.get(f"/explain/queue/{quote(model, safe='')}")
+    _explained(session, f"/explain/queue/{quote(model, safe='')}")
+
+
+@command.command()
+@click.argument("subject", metavar="MODEL|REPLICA", callback=not_empty)
+@click.option("--what-if", "what_ifs", multiple=True, metavar="SUPPOSED",
+              help="gpus=2, gpu_memory=40GiB, 'without node-3', 'with node-3', …; repeat for more.")  # fmt: skip
+@click.pass_obj
+def placement(session: Session, subject: str, what_ifs: tuple[str, ...]) -> None:
+    """Where a replica runs and why there, or why it fits nowhere: every candidate, every reason, the scores.
+
+    Of a REPLICA with a place: as it was decided. Of a MODEL, or with --what-if: the same question asked now,
+    about the world as it is or as it is supposed. Nothing is changed.
+    """
+    _explained(session, f"/explain/placement/{quote(subject, safe='')}", what_if=", ".join(what_ifs))
+
+
+@command.command()
+@click.argument("node", callback=not_empty)
+@click.pass_obj
+def node(session: Session, node: str) -> None:
+    """Why a node gets new replicas, or none; what runs there, and what speaks against its GPUs."""
+    _explained(session, f"/explain/node/{quote(node, safe='')}")
+
+
+@command.command()
+@click.argument("node", callback=not_empty)
+@click.argument("gpu", callback=not_empty)
+@click.pass_obj
+def gpu(session: Session, node: str, gpu: str) -> None:
+    """Who has a GPU's memory, what speaks against it, and what clears that.
+
+    GPU is its index, its UUID or the beginning of it.
+    """
+    _explained(session, f"/explain/gpu/{quote(node, safe='')}/{quote(gpu, safe='')}")
+
+
+def _explained(session: Session, path: str, **params: str) -> None:
+    explanation = session.get(path, **params)
     if session.output == JSON:
         print_json(explanation)
     else:

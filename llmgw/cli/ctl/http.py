@@ -1,7 +1,8 @@
 """The admin API over HTTP, and what its failures mean to an operator."""
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -42,6 +43,21 @@ class HttpApi:
         except httpx.HTTPError as error:
             raise self._unreachable(error) from error
         return self._value(answer)
+
+    @contextmanager
+    def stream(self, path: str, params: Mapping[str, Any], headers: Mapping[str, str]) -> Iterator[Iterator[bytes]]:
+        """The bytes of an answer as they come. Raises Failure, also where it breaks off later."""
+        try:
+            with self._client.stream("GET", path, params=params, headers=headers) as answer:
+                if answer.headers.get("content-type") != "text/event-stream":
+                    answer.read()
+                    self._value(answer)
+                    raise Failure(
+                        f"{self.url} streams nothing at {path}", Exit.FAILED, "is ctl newer than the gateway?"
+                    )
+                yield answer.iter_raw()
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
 
     def close(self) -> None:
         self._client.close()

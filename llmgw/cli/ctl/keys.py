@@ -24,7 +24,7 @@ COLUMNS = (
     Column("EXPIRES", "expires_at", "time"),
     Column("NOTE", "note"),
 )
-why_option = click.option("--why", default="", metavar="TEXT", help="The reason, for the audit.")
+why_option = click.option("-m", "--why", default="", metavar="WHY", help="The reason, for the audit.")
 
 
 @click.group("keys", cls=CtlGroup)

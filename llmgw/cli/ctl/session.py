@@ -2,7 +2,8 @@
 
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -25,6 +26,10 @@ class Api(Protocol):
     """The admin API, over HTTP or on the store itself; answers are JSON values, refusals are Failures."""
 
     def ask(self, method: str, path: str, params: Mapping[str, Any] = ..., body: Any = None) -> Any: ...
+
+    def stream(
+        self, path: str, params: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> AbstractContextManager[Iterator[bytes]]: ...
 
     def close(self) -> None: ...
 
@@ -59,6 +64,9 @@ class Session:
 
     def post(self, path: str, body: Any) -> Any:
         return self.api.ask("POST", path, body=body)
+
+    def put(self, path: str, body: Any) -> Any:
+        return self.api.ask("PUT", path, body=body)
 
     def delete(self, path: str, **params: Any) -> Any:
         return self.api.ask("DELETE", path, {k: v for k, v in params.items() if v})
@@ -148,6 +156,22 @@ class CtlCommand(click.Command):
 
 class CtlGroup(click.Group):
     command_class = CtlCommand
+
+
+class ListingGroup(CtlGroup):
+    """A group that lists when no command of it is named: then it is a command itself, with ``-o``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("invoke_without_command", True)
+        super().__init__(*args, **kwargs)
+        output_option(self)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Failure as failure:
+            failure.as_json = ctx.ensure_object(Session).output == JSON
+            raise
 
 
 def said_token(token: str | None) -> str:

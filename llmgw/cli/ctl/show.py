@@ -23,7 +23,7 @@ class Column:
 
     title: str
     key: str
-    form: str = ""  # "time", "seconds", "share", "list", "age"
+    form: str = ""  # "time", "seconds", "span", "age", "share", "gib"
 
     def text(self, row: Mapping[str, Any]) -> str:
         value: Any = row
@@ -79,7 +79,11 @@ def formed(value: Any, form: str = "") -> str:
         case "seconds":
             return f"{value:.3f} s"
         case "age":
-            return f"{value:.1f} s ago"
+            return f"{spanned(float(value))} ago"
+        case "span":
+            return spanned(float(value))
+        case "gib":
+            return f"{value / 1024:.1f}"
         case "share":
             return f"{value:.0%}"
     if isinstance(value, bool):
@@ -89,6 +93,20 @@ def formed(value: Any, form: str = "") -> str:
     if isinstance(value, Mapping):
         return printable(", ".join(f"{k}: {formed(v)}" for k, v in value.items()))
     return printable(str(value))
+
+
+def spanned(seconds: float) -> str:
+    """ "12.3 s", "45 min", "7.5 h", "12 d"."""
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} d"
+
+
+def lines(text: str) -> str:
+    """Many lines that others wrote: tabs and line ends stay, what could move a cursor does not."""
+    return "\n".join(printable(line.expandtabs()) for line in text.replace("\r\n", "\n").split("\n"))
 
 
 def say(text: str) -> None:

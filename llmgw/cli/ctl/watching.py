@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from llmgw.cli.ctl.session import JSON, CtlCommand, Session
+from llmgw.cli.ctl.session import JSON, CtlCommand, ListingGroup, Session
 from llmgw.cli.ctl.show import print_json
 
 EVERY_S = 1.0
@@ -19,8 +19,8 @@ _HOME, _LINE_END, _BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 _CLEAR = "\x1b[2J"
 
 
-class WatchCommand(CtlCommand):
-    """A command with ``--watch [SECONDS]``; whatever follows it and is no number is not its value."""
+class _Watched(click.Command):
+    """With ``--watch [SECONDS]``; whatever follows it and is no number is not its value."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -41,6 +41,14 @@ class WatchCommand(CtlCommand):
             for word, following in zip(args, [*args[1:], ""], strict=False)
         ]
         return super().parse_args(ctx, said)
+
+
+class WatchCommand(_Watched, CtlCommand):
+    """A command with ``--watch``."""
+
+
+class WatchGroup(_Watched, ListingGroup):
+    """A group that lists, with ``--watch``, when no command of it is named."""
 
 
 def shown(

@@ -1,6 +1,8 @@
-"""``30d``, ``12h`` or a date: when a key ends."""
+"""``30d``, ``12h`` or a date: when a key ends, how long something shall last."""
 
 import re
+
+import click
 
 from llmgw.cli.failure import Exit, Failure
 from llmgw.control.key_entries import TIME_MAX, seconds_of
@@ -27,3 +29,11 @@ def _seconds(text: str, now: float) -> float | None:
         return seconds_of(text)
     except ValueError as error:
         raise Failure(f"--expires {text!r} is no time", Exit.USAGE, "say 30d, 12h, 2030-01-31 or never") from error
+
+
+def span_s(span: str, option: str) -> int:
+    """Seconds, from 1. Raises click.UsageError, which names the option."""
+    found = re.fullmatch(r"(\d{1,6})(s|min|h|d|w)", span.strip())
+    if not found or not int(found[1]):
+        raise click.UsageError(f"{option} {span!r} is no span of time; say 30min, 24h or 7d")
+    return int(found[1]) * UNITS_S[found[2]]
