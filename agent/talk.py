@@ -19,6 +19,7 @@ from agent.terms import Terms
 from llmgw.core.shards import ShardSeen
 from llmgw.tasks.duplex import Duplex
 from llmgw.wire.agent_frames import (
+    ClearAsked,
     Down,
     Hello,
     Lines,
@@ -70,7 +71,7 @@ class Talk:
     _newest: Wanted | None = field(default=None, init=False)
     _told: trio.Event = field(factory=trio.Event, init=False)
     _greeted: trio.Event = field(factory=trio.Event, init=False)
-    _asked: deque[LogsAsked] = field(factory=deque, init=False)
+    _asked: deque[LogsAsked | ClearAsked] = field(factory=deque, init=False)
     _left: bool = field(default=False, init=False)
     _shown: tuple[ShardSeen, ...] = field(default=(), init=False)  # in the report that is on its way
 
@@ -138,7 +139,7 @@ class Talk:
                 self._welcome(frame)
             case Wanted():
                 self._wanted(frame)
-            case LogsAsked():
+            case LogsAsked() | ClearAsked():
                 # Beyond the bound it asks and does not read, and hears nothing of this one.
                 if len(self._asked) < ASKS_MAX:
                     self._asked.append(frame)
@@ -237,13 +238,22 @@ class Talk:
             self._part = memoryview(self._answer(self._asked.popleft()))
         return bool(self._part)
 
-    def _answer(self, asked: LogsAsked) -> bytes:
+    def _answer(self, asked: LogsAsked | ClearAsked) -> bytes:
         try:
-            text, age_ms = self.engines.logs(asked.instance, min(asked.bytes, LOGS_MAX))
-            answer = Logs(asked.ask, text, age_ms)
+            if isinstance(asked, ClearAsked):
+                answer = self._cleared(asked)
+            else:
+                text, age_ms = self.engines.logs(asked.instance, min(asked.bytes, LOGS_MAX))
+                answer = Logs(asked.ask, text, age_ms)
         except Exception as error:  # whoever asked is told what went wrong, whatever it was
             answer = Logs(asked.ask, error=str(error) or type(error).__name__)
         return fitting(answer, self.reporter.frame_max)
+
+    def _cleared(self, asked: ClearAsked) -> Logs:
+        if self.reporter.gpus.clear(asked.gpu, asked.cause):
+            self._report_soon()
+            return Logs(asked.ask, f"{asked.cause} of {asked.gpu} is cleared")
+        return Logs(asked.ask, error=f"nothing like {asked.cause!r} speaks against a GPU {asked.gpu!r} here")
 
 
 def fitting(answer: Logs, most: int) -> bytes:

@@ -12,7 +12,7 @@ from llmgw.core.explain import Explanation
 from llmgw.core.identity import Declined, Role
 from llmgw.store import decisions
 
-STATUS = {"not_found": 404, "no_ca": 409, "over_max": 409}
+STATUS = {"not_found": 404, "no_ca": 409, "over_max": 409, "refused": 409}
 DECISIONS_MAX = 1000
 HISTORY_MAX = 500
 LOG_MAX = 1024**2
@@ -66,6 +66,16 @@ def _nodes(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> None
         cluster.events.tell("node.lost", name, said)
         cluster.cluster.wake()
         return {"node": joining.as_json(given_up)}
+
+
+    @api.post("/nodes/<name>/gpus/<which>/clear")
+    @keeper.needs(Role.OPERATOR)
+    async def clear_gpu(name: str, which: str) -> Any:
+        asked = await body("cause", "why")
+        cause, why = text_in(asked, "cause"), text_in(asked, "why")
+        if not cause:
+            raise Problem(400, "field", "cause is missing", "write it as it is shown, like xid 79")
+        return {"gpu": done(await cluster.acting.clear_gpu(g.operator, name, which, cause, why)), "cause": cause}
 
 
 def _joining(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
+import trio
 from attrs import define
 
 from llmgw.control.cluster import Cluster
@@ -37,6 +38,23 @@ class Acting:
             await self._write(by, "replicas.restart", subject, why, changed, [row.name for row in found])
         self.events.tell("operator.acted", subject, f"{by.name} asked for a restart of {subject}", why=why)
         return [row.name for row in changed]
+
+    async def clear_gpu(self, by: Operator, node: str, which: str, cause: str, why: str = "") -> Any:
+        """An operator has looked at a GPU; its UUID. The node's agent forgets what spoke against it."""
+        seen = self.cluster.nodes(trio.current_time()).get(node)
+        gpus = seen.gpus if seen is not None else ()
+        found = [gpu.uuid for gpu in gpus if which in (gpu.uuid, str(gpu.index))]
+        if not found:
+            there = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in gpus) or "none"
+            return Declined("not_found", f"{node} has no GPU {which!r}", f"it has {there}")
+        answer = await self.cluster.registry.ask_clear(node, found[0], cause)
+        if answer.error:
+            return Declined("refused", answer.error, f"`llmgw ctl explain gpu {node} {which}` tells what there is")
+        await self._write(by, "gpus.clear", f"{node}/{found[0]}", why, [], {"cause": cause})
+        self.events.tell(
+            "operator.acted", f"{node}/{found[0]}", f"{by.name} cleared {cause} of {node} {which}", why=why
+        )
+        return found[0]
 
     async def _write(
         self, by: Operator, what: str, subject: str, why: str, rows: Sequence[Replica], after: Any

@@ -17,6 +17,7 @@ from llmgw.tasks.rate import Bucket
 from llmgw.wire.agent_frames import (
     OLDEST,
     VERSION,
+    ClearAsked,
     Hello,
     Lines,
     Logs,
@@ -135,7 +136,7 @@ class Session:
         self._due = True
         self.wake()
 
-    def ask(self, asked: LogsAsked) -> None:
+    def ask(self, asked: LogsAsked | ClearAsked) -> None:
         if len(self._out) < 2 * ASKS_MAX:  # else it does not read; the question runs into its deadline
             self._out.append(line(asked))
             self.wake()

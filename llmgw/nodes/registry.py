@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 from llmgw.core.shards import Launch
 from llmgw.core.term import Term
 from llmgw.nodes.limits import ClusterLimits
-from llmgw.wire.agent_frames import Hello, Logs, LogsAsked, Obeys, Report, Tail, Wanted, line
+from llmgw.wire.agent_frames import ClearAsked, Hello, Logs, LogsAsked, Obeys, Report, Tail, Wanted, line
 
 ASKS_MAX = 8  # for logs, under way on one node
 TAILS_MAX = 512  # of one node; the oldest goes
@@ -27,7 +27,7 @@ class Link(Protocol):
     linked_at: float
 
     def want_changed(self) -> None: ...
-    def ask(self, asked: LogsAsked) -> None: ...
+    def ask(self, asked: LogsAsked | ClearAsked) -> None: ...
     def refuse(self, why: str) -> None: ...
 
 
@@ -135,6 +135,13 @@ class LiveNode:
         return ""
 
     async def ask_logs(self, instance: str, most: int, within_s: float) -> Logs:
+        return await self._ask(lambda id: LogsAsked(id, instance, most), within_s)
+
+    async def ask_clear(self, gpu: str, cause: str, within_s: float) -> Logs:
+        """``error`` empty: it is done."""
+        return await self._ask(lambda id: ClearAsked(id, gpu, cause), within_s)
+
+    async def _ask(self, question: Callable[[int], LogsAsked | ClearAsked], within_s: float) -> Logs:
         if self.link is None:
             return Logs(0, error=f"{self.name} has no link: {self.last_end or 'it never had one'}")
         if len(self._asks) >= ASKS_MAX:
@@ -143,7 +150,7 @@ class LiveNode:
         id, ask = self._ask_id, _Ask()
         self._asks[id] = ask
         try:
-            self.link.ask(LogsAsked(id, instance, most))
+            self.link.ask(question(id))
             with trio.move_on_after(within_s):
                 await ask.answered.wait()
         finally:
@@ -218,6 +225,13 @@ class Registry:
         if node is None:
             return Logs(0, error=f"no node {name} was heard of")
         return await node.ask_logs(instance, most, self.limits.logs_within)
+
+    async def ask_clear(self, name: str, gpu: str, cause: str) -> Logs:
+        """``error`` empty: what spoke against that GPU counts no more."""
+        node = self.nodes.get(name)
+        if node is None:
+            return Logs(0, error=f"no node {name} was heard of")
+        return await node.ask_clear(gpu, cause, self.limits.logs_within)
 
     def linked(self) -> Mapping[str, LiveNode]:
         return {name: node for name, node in self.nodes.items() if node.link is not None}

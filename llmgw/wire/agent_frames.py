@@ -1,7 +1,8 @@
 """What leader and agent say to each other: one JSON object a line.
 
 Up: ``hello`` first, then ``report`` each period, ``tail`` on change, ``logs`` when asked. Down: ``welcome``,
-then ``wanted`` whenever it changes and at least each period, ``logs_asked``; or ``refused`` and the end.
+then ``wanted`` whenever it changes and at least each period, ``logs_asked``, ``clear_asked``; or ``refused``, which
+is the end.
 Unknown members are ignored and new ones have defaults, so versions one apart understand each other.
 """
 
@@ -103,6 +104,14 @@ class LogsAsked(msgspec.Struct, frozen=True, tag="logs_asked", tag_field="t"):
     bytes: int = 64 * 1024
 
 
+class ClearAsked(msgspec.Struct, frozen=True, tag="clear_asked", tag_field="t"):
+    """An operator has looked at a GPU: what speaks against it from before counts no more. Answered by ``logs``."""
+
+    ask: int
+    gpu: str  # UUID
+    cause: str
+
+
 class Refused(msgspec.Struct, frozen=True, tag="refused", tag_field="t"):
     """``leader``: host:port of the agent listener that leads, if known."""
 
@@ -112,7 +121,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused", tag_field="t"):
 
 T = TypeVar("T")
 Up = Hello | Report | Tail | Logs
-Down = Welcome | Wanted | LogsAsked | Refused
+Down = Welcome | Wanted | LogsAsked | ClearAsked | Refused
 
 _encode = msgspec.json.Encoder().encode
 _up: msgspec.json.Decoder[Up] = msgspec.json.Decoder(Up)

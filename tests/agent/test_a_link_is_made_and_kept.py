@@ -159,6 +159,20 @@ async def test_logs_are_asked_for_and_answered(leader, nursery, tmp_path, autoju
     assert nowhere.error == "no node node-9 was heard of"
 
 
+async def test_what_an_operator_has_looked_at_is_forgotten_on_its_node(leader, nursery, tmp_path, autojump_clock):
+    agent = agent_on(tmp_path / "a", leader.dial, token=await leader.token())
+    nursery.start_soon(agent.run)
+    await until(lambda: leader.heard)
+
+    done = await leader.registry.ask_clear("node-1", "GPU-1", "xid 79")
+    again = await leader.registry.ask_clear("node-1", "GPU-1", "xid 79")
+    nowhere = await leader.registry.ask_clear("node-9", "GPU-1", "xid 79")
+
+    assert (done.error, done.text) == ("", "xid 79 of GPU-1 is cleared")
+    assert again.error == "nothing like 'xid 79' speaks against a GPU 'GPU-1' here"
+    assert nowhere.error == "no node node-9 was heard of"
+
+
 async def test_a_node_that_does_not_answer_for_its_logs_is_said_to(leader, nursery, tmp_path, autojump_clock):
     agent = agent_on(tmp_path / "a", leader.dial, token=await leader.token())
     nursery.start_soon(agent.run)

@@ -12,6 +12,7 @@ COMMANDS = {
     "tenants": ("llmgw.cli.ctl.tenants", "Who pays."),
     "models": ("llmgw.cli.ctl.models", "Models and who answers for them."),
     "endpoints": ("llmgw.cli.ctl.endpoints", "Endpoints and what is known of them."),
+    "gpus": ("llmgw.cli.ctl.gpus", "Say that a GPU is well again."),
     "pools": ("llmgw.cli.ctl.pools", "How full each pool is, and what makes it so."),
     "queues": ("llmgw.cli.ctl.queues", "Who waits for which pool, and how long."),
     "admission": ("llmgw.cli.ctl.admission", "What admission would do, in shadow mode."),
