@@ -7,6 +7,7 @@ from pathlib import Path
 
 from attrs import field, frozen
 
+from agent.proc import Table, kill
 from llmgw.core.agent_settings import AgentSettings
 from sim.gpus import FOLDER, SimFolder, SimInventory, gpus_of
 
@@ -49,3 +50,12 @@ def inventory_of(spec: NodeSpec) -> SimInventory:
     SimFolder(path).make(gpus_of(spec.gpus, spec.gpu_mib, re.sub(r"[^A-Za-z0-9]+", "-", spec.name)))
     os.environ[FOLDER] = str(path)
     return SimInventory(path)
+
+
+def end_engines(folder: Path) -> int:
+    """Kill what a node's agent left running, by the mark that every process of its engines carries; how many."""
+    scope, ended = str(folder.absolute()), 0
+    for found, _instance in Table.read().of_instance(scope):
+        kill(found)
+        ended += 1
+    return ended

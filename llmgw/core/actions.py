@@ -31,7 +31,7 @@ class Start:
     why: str
 
     def __str__(self) -> str:
-        return f"{self.replica} starts on {', '.join(self.placed.nodes)}, {self.why}"
+        return f"{self.replica} starts on {', '.join(self.placed.nodes)}: {self.why}"
 
 
 @frozen
