@@ -17,7 +17,8 @@ $(STAMP): pyproject.toml
 	touch $@
 
 demo: $(STAMP)
-	$(BIN)/llmgw demo
+	$(BIN)/llmgw demo --once
+	$(BIN)/llmgw demo --cluster
 
 test: lint
 	$(BIN)/python -m pytest

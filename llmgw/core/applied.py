@@ -55,7 +55,14 @@ def after(row: Replica, action: Action, wall: float, generation: int = 0) -> Rep
             return row if row.why == why else attrs.evolve(row, why=why)
         case Fail(why=why, crashes=crashes, pause_s=pause_s):
             return _to(
-                row, Phase.RESTARTING, why, wall, crashes=crashes, retry_at=wall + pause_s, last_end=why, reason=why
+                row,
+                Phase.RESTARTING,
+                why,
+                wall,
+                crashes=crashes,
+                retry_at=wall + pause_s,
+                last_end=why,
+                reason=f"it failed {why}",
             )
         case Renew(spec=spec, restart=restart, why=why, gave_up_on=gave_up_on):
             phase = Phase.RESTARTING if restart else row.phase
