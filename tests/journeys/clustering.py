@@ -34,6 +34,7 @@ period = "300ms"
 [replica]
 healthy_min = "1s"
 restart_backoff = "100ms"
+restart_backoff_max = "300ms"
 """
 
 
@@ -290,6 +291,52 @@ def _is_free(port: int) -> bool:
     return True
 
 
+# -- the network -----------------------------------------------------------------------------------------
+
+
+@define(eq=False)
+class Cable:
+    """Between one agent and the control plane. Cut, it swallows what comes from either end, as a dead switch does."""
+
+    to: int
+    port: int = field(factory=lambda: block_of_ports(1))
+    whole: bool = field(default=True, init=False)
+    _scopes: set[trio.CancelScope] = field(factory=set, init=False)  # of its connections
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        await trio.serve_tcp(self._serve, self.port, host="127.0.0.1", task_status=task_status)
+
+    def cut(self) -> None:
+        self.whole = False
+
+    def mend(self) -> None:
+        """What hung on it meanwhile is over; the next connection goes through."""
+        self.whole = True
+        for scope in self._scopes:
+            scope.cancel()
+
+    async def _serve(self, near: trio.SocketStream) -> None:
+        with trio.CancelScope() as scope:
+            self._scopes.add(scope)
+            with suppress(OSError, trio.BrokenResourceError):
+                await self._join(near, scope)
+        self._scopes.discard(scope)
+
+    async def _join(self, near: trio.SocketStream, scope: trio.CancelScope) -> None:
+        async with near, await trio.open_tcp_stream("127.0.0.1", self.to) as far, trio.open_nursery() as both:
+            both.start_soon(self._carry, near, far, scope)
+            both.start_soon(self._carry, far, near, scope)
+
+    async def _carry(self, source: trio.SocketStream, target: trio.SocketStream, scope: trio.CancelScope) -> None:
+        """Until either end has gone: then the other one goes too, unless it can't know."""
+        with suppress(trio.BrokenResourceError):
+            while piece := await source.receive_some(65536):
+                if self.whole:
+                    await target.send_all(piece)
+        if self.whole:
+            scope.cancel()
+
+
 # -- clients ----------------------------------------------------------------------------------------------
 
 
@@ -312,8 +359,10 @@ class Traffic:
     name: str = MODEL
     asked: list[Asked] = field(factory=list, init=False)
     over: bool = field(default=False, init=False)
+    places: int = field(default=0, init=False)  # that are not at their end
 
     async def run(self, place: int) -> None:
+        self.places += 1
         while not self.over:
             began = trio.current_time()
             try:
@@ -323,6 +372,7 @@ class Traffic:
             except (trio.BrokenResourceError, OSError):
                 answer = None
             self.asked.append(Asked(began, trio.current_time(), answer))
+        self.places -= 1
 
     def failed(self) -> list[Asked]:
         return [one for one in self.asked if not self.good(one)]
