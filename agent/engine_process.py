@@ -20,6 +20,7 @@ from agent.places import EnginePlace, Intent, Spec, State
 from agent.ports import NoPorts
 from agent.sampling import Measured, Sample
 from agent.spawning import NotStarted
+from llmgw.core.engine_life import may_become
 from llmgw.core.shards import ENDED, Exit, Launch, ShardSeen, ShardState
 
 LOOK_EVERY_S = 0.1
@@ -323,6 +324,7 @@ class EngineProcess:
 
     def _enter(self, state: ShardState, why: str = "") -> None:
         if state is not self.state:
+            assert may_become(self.state, state), f"{self.id}: {self.state} -> {state}"
             self.state = state
             self._since = trio.current_time()
         self._says(why)

@@ -7,6 +7,7 @@ import trio
 
 from llmgw.control.cluster import Cluster, state_of
 from llmgw.core.claims import Board, board_of
+from llmgw.core.engine_life import Event, after
 from llmgw.core.gpus import Gpu
 from llmgw.core.joining import NodeRecord
 from llmgw.core.node_life import NodeNow
@@ -201,10 +202,10 @@ def _shard(now: ReplicaNow, index: int) -> dict[str, Any]:
 
 def shard_state(now: ReplicaNow, state: ShardState) -> ShardState:
     """What an agent can't know: proved, or on its way out."""
-    if state is ShardState.LOADING:
-        if now.replica.phase is Phase.LEAVING:
-            return ShardState.LEAVING
-        return ShardState.READY if now.serving else state
+    leaving = now.replica.phase is Phase.LEAVING
+    if state is ShardState.LOADING and (now.serving or leaving):
+        ready = after(state, Event.PROVED)
+        return after(ready, Event.LEAVE) if leaving else ready
     return state
 
 

@@ -50,6 +50,11 @@ TRANSITIONS: Mapping[S, Mapping[Event, S]] = {
 }
 
 
+def may_become(state: S, other: S) -> bool:
+    """Whether one event leads there."""
+    return other in TRANSITIONS[state].values()
+
+
 def after(state: S, event: Event) -> S:
     """Raises Impossible."""
     try:
