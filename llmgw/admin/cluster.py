@@ -4,6 +4,7 @@ from typing import Any
 
 from quart import Blueprint, g, request
 
+from llmgw.admin.applying import act_of, note_applied
 from llmgw.admin.gatekeeping import Gatekeeper, Problem, body, explanation_json, flag, listing, number, text_in
 from llmgw.admin.services import AdminServices, ClusterServices
 from llmgw.control import joining, node_views
@@ -26,7 +27,7 @@ def add_routes(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> N
     _joining(api, cluster, keeper)
     _replicas(api, cluster, keeper)
     _explanations(api, services, keeper)
-    _desired(api, cluster, keeper)
+    _desired(api, services, keeper)
 
 
 def done(result: Any) -> Any:
@@ -66,7 +67,6 @@ def _nodes(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> None
         cluster.events.tell("node.lost", name, said)
         cluster.cluster.wake()
         return {"node": joining.as_json(given_up)}
-
 
     @api.post("/nodes/<name>/gpus/<which>/clear")
     @keeper.needs(Role.OPERATOR)
@@ -174,7 +174,9 @@ def _explanations(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -
         return explanation_json(done(cluster.explaining.gpu(name, which)))
 
 
-def _desired(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> None:
+def _desired(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
+    cluster = services.cluster
+
     @api.get("/history")
     @keeper.needs(Role.VIEWER)
     async def history() -> Any:
@@ -188,8 +190,11 @@ def _desired(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> No
         number_ = asked.get("revision")
         if not isinstance(number_, int) or isinstance(number_, bool):
             raise Problem(400, "field", "revision must be a number", "`llmgw ctl history` lists them")
+        who, why = g.operator, text_in(asked, "why")
         to = done(await cluster.desired.find(number_))
-        applied = await cluster.roll_back(to, g.operator, text_in(asked, "why"))
+        applied = await cluster.roll_back(to, who, why)
+        act = act_of(applied, services.now(), who.name, str(who.role), "config.rollback", why)
+        await note_applied(services.store, services.report, act, g.request_id)
         if applied.problems:
             message = f"revision {number_} can't be put in force; the one before stays"
             raise Problem(422, "config", message, problems=list(applied.problems))

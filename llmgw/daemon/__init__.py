@@ -90,7 +90,7 @@ class Daemon:
         certificates = partial(ListenerIdentity.load, config.agents, self.place.data_dir, self._told)
         identity = await trio.to_thread.run_sync(certificates)
         self.leading = await Leading.load(parts, store, desired, identity, self._route)
-        self._reloading = Reloading(parts, store, self.config_file, self.env, self.apply, desired)
+        self._reloading = Reloading(parts, store, self.config_file, self.env, self.apply, desired, self.leading.events)
         with naming("server.listen"):
             listeners = [await listen(watcher, config.listen.listen, config.door.write_stall)]
         with naming("admin.listen"):

@@ -16,6 +16,7 @@ from llmgw.config import Config, ConfigError, Reloaded, reload
 from llmgw.config.load import load_revision, read_text
 from llmgw.config.problems import Problem, Refused
 from llmgw.control.desired import Desired, scales_that_stay
+from llmgw.control.events import Events
 from llmgw.core.identity import Operator
 from llmgw.daemon.parts import Parts
 from llmgw.store.desired import Revision
@@ -25,6 +26,7 @@ from llmgw.store.sqlite import SqliteStore
 SIGNAL = "signal"  # who a SIGHUP is in the log and in the audit
 NO_FILE = "nothing to reload: started without a config file"
 SENT = "the config that was sent"
+SHOWN = 3  # changes, in an event's sentence
 
 
 @define(eq=False)
@@ -35,6 +37,7 @@ class Reloading:
     environ: Mapping[str, str]
     take_over: Callable[[Config], None]
     desired: Desired
+    events: Events
 
     async def read_again(self) -> None:
         """SIGHUP: the file as it is now; a bad one keeps the config before."""
@@ -107,6 +110,9 @@ class Reloading:
             log.error("reload refused, the config before stays", by=who, problems=first_of(applied.problems))
         elif applied.changes:
             log.info("config applied", by=who, revision=applied.revision, changes=list(applied.changes))
+            revision, more = f"revision {applied.revision}", len(applied.changes) - SHOWN
+            what = "; ".join(applied.changes[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+            self.events.tell("config.applied", revision, f"{revision} was applied by {who}: {what}")
         else:
             log.info("nothing changed", by=who, revision=applied.revision)
         return applied

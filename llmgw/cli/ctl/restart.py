@@ -24,4 +24,4 @@ def command(session: Session, subject: str, why: str) -> None:
         return
     for name in answer["replicas"]:
         click.echo(f"{name} will be replaced")
-    say(f"next: llmgw ctl replicas {subject} --watch")
+    say("next: llmgw ctl replicas --watch")
