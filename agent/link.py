@@ -21,7 +21,8 @@ from llmgw.wire.agent_frames import VERSION, Hello
 
 FIRST_PAUSE_S = 0.2
 LEAST_PAUSE_S = 0.02
-STEADY_S = 5.0  # a link that lasted so long was a good one
+STEADY_S = 1.0  # a link that lasted so long was a good one
+WELCOMED_MOST_S = 1.0  # longest pause after one that was shorter: who welcomed us is back within seconds
 
 
 @define(eq=False)
@@ -48,8 +49,9 @@ class LeaderLink:
             server, hinted = self._server()
             began = trio.current_time()
             welcomed, leader = await self._try(server)
-            if welcomed and trio.current_time() - began >= STEADY_S:
-                pause_s = FIRST_PAUSE_S
+            if welcomed:
+                steady = trio.current_time() - began >= STEADY_S
+                pause_s = FIRST_PAUSE_S if steady else min(pause_s, WELCOMED_MOST_S)
             if leader and leader != server and not hinted:
                 self._led_to = leader
                 continue

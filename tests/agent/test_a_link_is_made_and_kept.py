@@ -307,6 +307,41 @@ async def test_tries_are_spread_and_bounded(leader, nursery, tmp_path, autojump_
     await until(lambda: leader.heard)
 
 
+async def test_a_leader_that_dies_again_and_again_is_found_again_within_seconds(
+    leader, nursery, tmp_path, autojump_clock
+):
+    """Each time shortly after it welcomed us, and it is away for 1.5 s, as one that starts again."""
+    agent = agent_on(tmp_path / "a", leader.dial, token=await leader.token())
+    nursery.start_soon(agent.run)
+    for _ in range(10):
+        await until(lambda: agent.link.talk is not None and agent.link.talk.welcomed)
+        await trio.sleep(1)
+        leader.reachable = False
+        await trio.aclose_forcefully(leader.connections[-1])
+        await trio.sleep(1.5)
+        leader.reachable = True
+        await until(lambda: agent.link.talk is not None and agent.link.talk.welcomed, within_s=2.0)
+
+
+async def test_a_leader_that_ends_each_link_at_once_is_not_asked_without_rest(
+    leader, nursery, tmp_path, autojump_clock
+):
+    agent = agent_on(tmp_path / "a", leader.dial, token=await leader.token())
+
+    async def end_each() -> None:
+        while True:
+            await until(lambda: agent.link.talk is not None and agent.link.talk.welcomed, within_s=60)
+            await trio.aclose_forcefully(leader.connections[-1])
+            await until(lambda: agent.link.talk is None)
+
+    nursery.start_soon(agent.run)
+    nursery.start_soon(end_each)
+    await trio.sleep(10)
+    before = agent.link.tries
+    await trio.sleep(100)
+    assert agent.link.tries - before <= 220  # every half second, as the draw is
+
+
 # -- terms -----------------------------------------------------------------------------------------------
 
 
