@@ -41,6 +41,11 @@ class GpuOffer:
     def label(self) -> str:
         return f"GPU {self.gpu.index}"
 
+    @property
+    def stale(self) -> bool:
+        """Nobody could ask it lately."""
+        return self.gpu.read_age_s is None or self.gpu.read_age_s > STALE_S
+
 
 @frozen
 class NodeOffer:

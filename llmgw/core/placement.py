@@ -143,18 +143,17 @@ def _gpu_misses(demand: Demand, offer: GpuOffer) -> tuple[Miss, ...]:
     gpu, claims, need = offer.gpu, offer.claims, demand.need_mib
     short = offer.free_mib < need if need else _is_used(offer)
     taken = claims and (demand.exclusive or not need or any(claim.exclusive for claim in claims))
-    silent = gpu.read_age_s is None or gpu.read_age_s > STALE_S
-    if not (short or taken or silent or gpu.sliced or gpu.evidence):
+    if not (short or taken or offer.stale or gpu.sliced or gpu.evidence):
         return ()
     misses = []
-    if silent:
+    if offer.stale:
         misses.append(Miss("driver", STALE_S, gpu.read_age_s))
     if gpu.sliced:
         misses.append(Miss("sliced"))
     misses += [Miss("evidence", have=evidence) for evidence in gpu.excluded]
     if taken:
         misses.append(Miss("exclusive", demand.exclusive or not need, tuple(claim.instance for claim in claims)))
-    if short and not silent:
+    if short and not offer.stale:
         misses.append(Miss("memory", need or gpu.total_mib, offer.free_mib, (offer.claimed_mib, gpu.foreign_mib)))
     return tuple(misses)
 

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from llmgw.core.explain import Considered, Explanation, Fact
-from llmgw.core.offers import Demand, NodeOffer
-from llmgw.core.placement import Candidate, Placed, ShardPlace, Unplaceable, gib
+from llmgw.core.offers import Demand, GpuOffer, NodeOffer
+from llmgw.core.placement import Candidate, Miss, Placed, ShardPlace, Unplaceable, gib
 
 CHANGES_MAX = 5
 
@@ -47,9 +47,20 @@ def why_nothing_lands(node: NodeOffer) -> str:
         return node.target + (f": {node.target_why}" if node.target_why else "")
     if node.gpus and all(offer.claims for offer in node.gpus):
         return f"full: {len(node.gpus)} of {len(node.gpus)} GPUs claimed"
-    if node.gpus and all(offer.claims or offer.gpu.excluded or offer.gpu.sliced for offer in node.gpus):
+    if node.gpus and all(offer.stale for offer in node.gpus):
+        return str(Miss("driver", have=_oldest_age_s(node)))
+    if node.gpus and all(_takes_nothing(offer) for offer in node.gpus):
         return "full: no GPU is both healthy and unclaimed"
     return ""
+
+
+def _oldest_age_s(node: NodeOffer) -> float | None:
+    ages = [offer.gpu.read_age_s for offer in node.gpus]
+    return max((age for age in ages if age is not None), default=None)
+
+
+def _takes_nothing(offer: GpuOffer) -> bool:
+    return bool(offer.claims or offer.stale or offer.gpu.excluded or offer.gpu.sliced)
 
 
 def _where(result: Placed) -> str:
@@ -117,10 +128,12 @@ def _main_check(candidate: Candidate) -> str:
         return _SHORT.get(first.check, first.check)
     if not candidate.gpus:
         return "without GPUs"
-    kinds = {miss.check for seen in candidate.gpus for miss in seen.misses}
-    for check, words in _GPU_SHORT:
-        if check in kinds:
-            return words
+    kinds = [{miss.check for miss in seen.misses} for seen in candidate.gpus]
+    # What speaks against every card would have to change; else the most telling of all.
+    for found in (set.intersection(*kinds), set.union(*kinds)):
+        for check, words in _GPU_SHORT:
+            if check in found:
+                return words
     return "with too few GPUs"
 
 

@@ -9,7 +9,7 @@ from llmgw.core.engine_spec import PlacementRules, Strategy
 from llmgw.core.gpus import Evidence, Gpu, Severity
 from llmgw.core.offers import Claim, Demand, GpuOffer, NodeOffer
 from llmgw.core.placement import Placed, Unplaceable, place
-from llmgw.core.placement_explained import explain, why_nothing_lands
+from llmgw.core.placement_explained import explain, reasons_in_short, why_nothing_lands
 from llmgw.core.shards import Fetch
 from llmgw.core.what_if import Unknown, World, suppose
 
@@ -181,10 +181,23 @@ def test_a_cordon_that_alone_stands_in_the_way_is_named_with_its_command():
         (node("n", gpu(claims=[claim(24)])), "full: 1 of 1 GPUs claimed"),
         (node("n", gpu(), target="cordoned", target_why="fan"), "cordoned: fan"),
         (node("n", gpu(), trouble="unreachable for 12 s"), "unreachable for 12 s"),
+        (node("n", gpu(read_age_s=45.0), gpu(1, read_age_s=44.0)), "stale 45 s: the driver does not answer"),
+        (node("n", gpu(read_age_s=None)), "the driver never told of it"),
+        (node("n", gpu(read_age_s=45.0), gpu(1)), ""),
+        (node("n", gpu(read_age_s=45.0), gpu(1, claims=[claim(24)])), "full: no GPU is both healthy and unclaimed"),
     ],
 )
 def test_a_healthy_node_says_why_nothing_lands_there(one, why):
     assert why_nothing_lands(one) == why
+
+
+def test_in_short_stands_what_speaks_against_every_card():
+    """One is claimed, but its driver is what keeps others away from both."""
+    stale = node("n", gpu(claims=[claim(20, exclusive=True)], read_age_s=45.0), gpu(1, read_age_s=45.0))
+    mixed = node("n", gpu(claims=[claim(20, exclusive=True)]), gpu(1, read_age_s=45.0))
+    demand = Demand("m", gpus=1, need_mib=20 * GIB)
+    assert reasons_in_short(place(demand, [stale])) == "1 whose driver does not answer"
+    assert reasons_in_short(place(demand, [mixed])) == "1 short of GPU memory"
 
 
 # -- what if ----------------------------------------------------------------------------------------
