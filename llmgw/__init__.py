@@ -16,10 +16,10 @@ Floors, from the ground; a file imports only from floors below its own (``tests/
 ====  ==========================  ====================================================================
 
 Two roads cross the house, each one short file read from top to bottom: a request
-(``gateway/request.py``) and a reconcile pass (``control/passes.py``, with the cluster).
+(``gateway/request.py``) and a reconcile pass (``control/passes.py``).
 
 The words (model, endpoint, pool, band, tenant, outcome, explanation) mean the same in the config, the
 code, the API, the metrics and the console; ``docs/architecture.md`` lists them.
 """
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
