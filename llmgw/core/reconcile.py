@@ -27,7 +27,7 @@ from llmgw.core.actions import (
 )
 from llmgw.core.claims import Board, board_of
 from llmgw.core.engine_spec import OnFull, Want
-from llmgw.core.node_life import NodeNow
+from llmgw.core.node_life import NodeNow, NodeState
 from llmgw.core.offers import Demand, demand_of
 from llmgw.core.placement import Placed, Unplaceable, place
 from llmgw.core.placement_explained import reasons_in_short
@@ -98,8 +98,15 @@ class Planner:
                 self._do(replica.name, Again(replica.name, replica.why), holds=True)
             case Phase.WANTED, Standing.BROKEN:
                 self._fail(now)
+            case Phase.WANTED, Standing.GONE if self._never_began(now):
+                self._do(replica.name, Stop(replica.name, now.why), holds=True)
             case Phase.LEAVING, _:
                 self._finish_leaving(now)
+
+    def _never_began(self, now: ReplicaNow) -> bool:
+        """Its nodes are there and at least one does not do as it is told: what it was told is taken back."""
+        nodes = (self.seen.nodes[shard.node] for shard in now.shards)
+        return not now.healthy_s and all(node.state is NodeState.READY for node in nodes)
 
     def _finish_leaving(self, now: ReplicaNow) -> None:
         name, replica = now.name, now.replica
@@ -119,7 +126,8 @@ class Planner:
             return
         steady = now.healthy_s >= self.limits.steady_after
         crashes = 1 if steady else replica.crashes + 1
-        self._do(now.name, Fail(now.name, now.why, crashes, backoff(crashes, self.limits), ill), holds=True)
+        served = now.healthy_s >= self.limits.healthy_min
+        self._do(now.name, Fail(now.name, now.why, crashes, backoff(crashes, self.limits), ill, served), holds=True)
 
     def _may_not_restart(self, model: str) -> str:
         """One that runs and answers nothing is restarted, but never all of a model at once, nor for ever."""
@@ -199,7 +207,8 @@ class Planner:
                 continue
             if now.standing is not Standing.GONE and (surges or not now.serving):
                 continue
-            self._do(now.name, Create(want.model, want.spec, why, now.name, _away_from(now)))
+            create = Create(want.model, want.spec, why, now.name, _away_from(now))
+            self._do(now.name, create, holds=now.standing is Standing.GONE)
             room, surges = room - 1, surges + 1
 
     # -- how many -------------------------------------------------------------------------------------
@@ -303,10 +312,15 @@ class Planner:
         if name in self._acted:
             return
         self._acted.add(name)
-        if holds and self.seen.hold:
+        if holds and self.seen.hold and not self._is_lost(name):
             self.held.append(str(action))
         else:
             self.actions.append(action)
+
+    def _is_lost(self, name: str) -> bool:
+        """An operator gave up each of its nodes: that is nothing to doubt."""
+        nodes = [self.seen.nodes.get(shard.node) for shard in self.seen.replicas[name].shards]
+        return bool(nodes) and all(node is None or node.given_up for node in nodes)
 
 
 _NOT_SERVING = frozenset({Standing.WAITING, Standing.STARTING, Standing.LOADING, Standing.BROKEN, Standing.STOPPING})

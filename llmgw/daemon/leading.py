@@ -74,7 +74,7 @@ class Leading:
         key = await store.write(lambda db: secret(db.conn, "engine_secret", secrets.token_hex(32)))
         cluster = Cluster(
             term, registry, joining, desired, parts.live, lambda: parts.config.replica, lambda: parts.config.cluster,
-            time.time, {row.name: row for row in rows},
+            steady_wall(), {row.name: row for row in rows},
         )  # fmt: skip
         publishing = Publishing(cluster, events, key, route, parts.log)
         passes = Passes(cluster, Applying(store, cluster, events), publishing, Watching(events), events, parts.log)
@@ -178,6 +178,15 @@ class Leading:
                 await self.store.write(partial(_note, heard))
             except StoreUnavailable as error:
                 self.parts.log.warning("when nodes were seen was not stored", error=str(error))
+
+
+def steady_wall() -> Callable[[], float]:
+    """The wall clock as it was when this leader began, and from there on the monotonic one.
+
+    Rows hold wall times, so that a later leader can read them; a clock that jumps must not end a replica's grace.
+    """
+    wall, began = time.time(), trio.current_time()
+    return lambda: wall + trio.current_time() - began
 
 
 def _note(heard: Mapping[str, tuple[float, Hello]], db: Database) -> None:
