@@ -115,8 +115,8 @@ class Desired:
             hint = "raise replicas.max in the config, or scale to less"
             return Declined("over_max", f"{model} may have {want.most} replicas (replicas.max)", hint)
         before = self._scales.get(model)
-        said = None if replicas is None else Scale(model, replicas, self._wall(), by.name, why)
-        epoch = self._store.epoch
+        at, epoch = self._wall(), self._store.epoch
+        said = None if replicas is None else Scale(model, replicas, at, by.name, why)
 
         def change(db: Database) -> None:
             fence(db.conn, epoch)
@@ -125,7 +125,7 @@ class Desired:
             else:
                 rows.scale(db, said)
             was, now = (one.replicas if one else None for one in (before, said))
-            audit.note(db, audit.Act(self._wall(), by.name, str(by.role), "models.scale", model, why, was, now))
+            audit.note(db, audit.Act(at, by.name, str(by.role), "models.scale", model, why, was, now))
 
         await self._store.write(change)
         self._scales = {name: one for name, one in self._scales.items() if name != model}
