@@ -140,8 +140,8 @@ def _main_check(candidate: Candidate) -> str:
 _GPU_SHORT = (
     ("memory", "short of GPU memory"),
     ("exclusive", "with GPUs claimed"),
+    ("driver", "whose driver does not answer"),  # of which there is evidence too
     ("evidence", "with GPUs excluded"),
-    ("driver", "whose driver does not answer"),
     ("sliced", "cut into slices"),
 )
 
