@@ -47,6 +47,7 @@ class Plane:
     events: Events
     desired: Desired
     joining: Joining
+    registry: Registry
     passes: Passes
     routed: list[Any]
     limits: ReplicaLimits
@@ -69,24 +70,27 @@ class Plane:
         )
 
 
-async def plane(store: SqliteStore, limits: ReplicaLimits | None = None, wall: Any = None) -> Plane:
-    limits = limits or ReplicaLimits()
+async def plane(
+    store: SqliteStore, limits: ReplicaLimits | None = None, wall: Any = None, connect: Any = None, times: Any = None
+) -> Plane:
+    """``connect``: how its engines are reached; None: they are not."""
+    limits, times = limits or ReplicaLimits(), times or ClusterLimits
     term = Term(0, store.epoch, "nonce")
     wall = wall or (lambda: 1_000_000.0 + trio.current_time())
     events = await Events.load(store, lambda: limits.events_max, wall)
     desired = await Desired.load(store, wall)
     joining = await Joining.load(store, lambda: CA)
-    registry = Registry(store.cluster_id, ClusterLimits(), lambda: term)
-    live = LiveFleet(lambda endpoint: EngineClient(endpoint, _no_network))
+    registry = Registry(store.cluster_id, times(), lambda: term)
+    live = LiveFleet(lambda endpoint: EngineClient(endpoint, connect or _no_network))
     rows = await store.read(replicas.every)
     cluster = Cluster(
-        term, registry, joining, desired, live, lambda: limits, ClusterLimits, wall, {row.name: row for row in rows}
+        term, registry, joining, desired, live, lambda: limits, times, wall, {row.name: row for row in rows}
     )
     desired.on_change = cluster.wake
     routed: list[Any] = []
     publishing = Publishing(cluster, events, "secret", routed.append, Quiet())
     passes = Passes(cluster, Applying(store, cluster, events), publishing, Watching(events), events, Quiet())
-    return Plane(store, cluster, events, desired, joining, passes, routed, limits)
+    return Plane(store, cluster, events, desired, joining, registry, passes, routed, limits)
 
 
 async def _no_network(host: str, port: int, tls: object = None) -> Any:

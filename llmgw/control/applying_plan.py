@@ -85,6 +85,7 @@ class Applying:
 
         changed = await self.store.write(change)
         cluster.took(changed.rows, changed.gone)
+        self._blocked.update({action.replica: action.why for action in actions if isinstance(action, Blocked)})
         for action, subject in changed.said:
             self._tell(action, subject)
 
@@ -92,9 +93,7 @@ class Applying:
         """A replica that goes on waiting for the same reason is no news."""
         if not isinstance(action, Blocked):
             return False
-        known = self._blocked.get(action.replica) == action.why
-        self._blocked[action.replica] = action.why
-        return known
+        return self._blocked.get(action.replica) == action.why
 
     def _tell(self, action: Action, subject: str) -> None:
         if not isinstance(action, Blocked):

@@ -3,6 +3,7 @@
 Rows come from the store and go there first; everything else is heard or proved anew by each leader.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -19,7 +20,7 @@ from llmgw.core.node_life import ClusterTimes, NodeNow, NodeState, doubts
 from llmgw.core.presets import engine_of
 from llmgw.core.reconcile import Seen
 from llmgw.core.replicas import NO_PROOF, Phase, Proof, Replica, ReplicaLimits, ReplicaNow
-from llmgw.core.shards import HTTP, Launch, ShardSeen
+from llmgw.core.shards import HTTP, Launch, ShardSeen, ShardState
 from llmgw.core.standing import stand
 from llmgw.core.term import Term
 from llmgw.engines.live import LiveEndpoint, LiveFleet
@@ -29,13 +30,14 @@ from llmgw.wire.agent_frames import Report
 from llmgw.wire.engine_metrics import has_metrics
 
 SETTLE_S = 5.0  # a new leader waits this long for nodes that have not reported
+SLEPT_S = 2.0  # woken this much too late, this process was not awake
 QUIET_SAMPLES = 2  # in a row, until an engine is believed to hold nothing
 HOUR_S = 3600.0
 
 
 @define
 class Sent:
-    """What a node was told last. ``since``: when; it may take a while to obey."""
+    """What a node was told last. ``since``: when; while it does not obey, when the first of what it has not."""
 
     rev: int = 0
     entries: tuple[Launch, ...] = ()
@@ -79,7 +81,7 @@ class Cluster:
     sent: dict[str, Sent] = field(factory=dict, init=False)  # by node
     store_away: str = field(default="", init=False)
     woke_late_s: float = field(default=0.0, init=False)  # this process was not awake
-    woke_at: float = field(default=0.0, init=False)
+    woke_at: float = field(default=-math.inf, init=False)
     ill_restarts: dict[str, list[float]] = field(factory=dict, init=False)  # by model: when
     settled: bool = field(default=False, init=False)
     hold: str = field(default="", init=False)
@@ -93,6 +95,12 @@ class Cluster:
 
     def wake(self) -> None:
         self.changed.set()
+
+    def was_due(self, at: float) -> None:
+        """Told by whoever slept until then: much too late says that this process was not awake."""
+        now = trio.current_time()
+        if now - at > SLEPT_S:
+            self.woke_late_s, self.woke_at = now - at, now
 
     # -- observing ------------------------------------------------------------------------------------
 
@@ -147,6 +155,7 @@ class Cluster:
             given_up=record.given_up_at is not None,
             rev=sent.rev if sent else 0,
             silent_for=now - self.began_at,
+            awake_s=now - self.woke_at,
             labels=record.labels,
             address=record.address,
             times=times,
@@ -155,7 +164,9 @@ class Cluster:
         if live is None or report is None or live.reported_at is None:
             return base
         obeys = report.obeys.rev if report.obeys.term == self.term else -1
-        behind = now - sent.since if sent and obeys < sent.rev else 0.0
+        # It can't obey what it could not hear.
+        linked_at = live.link.linked_at if live.link is not None else now
+        behind = now - max(sent.since, linked_at) if sent and obeys < sent.rev else 0.0
         return attrs.evolve(
             base,
             heard_s=now - live.reported_at,
@@ -199,11 +210,11 @@ class Cluster:
             self.settled = heard or now - self.began_at > SETTLE_S
 
     def _doubt(self, nodes: Iterable[NodeNow]) -> None:
-        known = [node for node in nodes if node.heard_s is not None and not node.given_up]
+        known = [node for node in nodes if not node.given_up]
         if self.woke_late_s:
-            since = trio.current_time() - self.woke_at
-            again = sum(node.heard_s is not None and node.heard_s < since for node in known)
-            if again * 2 >= len(known):
+            before = [node for node in known if node.heard_s is not None]
+            again = sum(node.silence_s < node.awake_s for node in before)
+            if again * 2 >= len(before):
                 self.woke_late_s = 0.0
         self.hold = doubts(known, self.woke_late_s, self.store_away)
 
@@ -236,7 +247,8 @@ class Cluster:
             row = now.replica
             if len(row.shards) > 1 and row.phase is Phase.WANTED and not row.first_ports:
                 shard = now.shards[0].seen
-                if shard is not None and shard.ports.get(HTTP):
+                # While it is prepared its ports may still change.
+                if shard is not None and shard.state is ShardState.LOADING and shard.ports.get(HTTP):
                     host = shard.host or seen.nodes[now.shards[0].node].address
                     found.append(attrs.evolve(row, first_host=host, first_ports=dict(shard.ports)))
         return found

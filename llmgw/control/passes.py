@@ -21,7 +21,6 @@ from llmgw.store.errors import StoreUnavailable
 
 EVERY_S = 1.0
 BETWEEN_S = 0.05  # what happens together is looked at together
-STALLED_S = 2.0  # woken this much too late, the leader doubts itself
 
 
 async def _nobody(_: tuple[str, ...]) -> None: ...
@@ -65,9 +64,7 @@ class Passes:
             await cluster.changed.wait()
             await trio.sleep(BETWEEN_S)
         cluster.changed = trio.Event()
-        late = trio.current_time() - due
-        if late > STALLED_S:
-            cluster.woke_late_s, cluster.woke_at = late, trio.current_time()
+        cluster.was_due(due)
 
     async def _apply(self, made: Plan, seen: Seen) -> None:
         try:

@@ -3,7 +3,7 @@
 What is proved of an incarnation is kept in ``Cluster.proofs``; the plan judges by it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NoReturn
 
 import attrs
@@ -24,6 +24,7 @@ from llmgw.wire.engine_metrics import has_metrics, read_metrics
 EVERY_S = 0.25
 AT_ONCE = 32  # tries under way
 HAS_NONE = frozenset({401, 403, 404, 405, 501})  # no metrics for us, now or later
+OVERSLEPT_S = 0.5  # woken this much too late, a try says more about us than about the engine
 METRICS_S = 1.0  # between two looks at what a leaving engine still holds
 
 
@@ -45,7 +46,9 @@ class Proving:
         async with trio.open_nursery() as tries:
             while True:
                 self.look(tries)
-                await trio.sleep(EVERY_S)
+                due = trio.current_time() + EVERY_S
+                await trio.sleep_until(due)
+                self.cluster.was_due(due)
 
     def look(self, tries: trio.Nursery) -> None:
         """Begin every try that is due."""
@@ -96,7 +99,7 @@ class Proving:
         live = self.cluster.endpoint(replica.replica.endpoint_id)
         if live is None:
             return True
-        still = live.stands_still_s(now)
+        still = min(live.stands_still_s(now), now - self.cluster.woke_at)  # who slept saw no token
         if still > limits.stuck_after:
             self._stuck(replica.replica.endpoint_id, still)
             return True
@@ -115,18 +118,24 @@ class Proving:
     async def _try(self, id: str, prover: Prover) -> None:
         proof = self.cluster.proofs.get(id, NO_PROOF)
         self.tries += 1
-        why = ""
+        why: str | None = ""
         if proof.proved_at is None:
-            why = await prover.healthy(self.probe().timeout)
-        why = why or await prover.answers(self.probe().canary_within)
+            why = await self._asked(prover.healthy, self.probe().timeout)
+        if not why and why is not None:
+            why = await self._asked(prover.answers, self.probe().canary_within)
         now = trio.current_time()
+        if why is None:
+            self._note(id, attrs.evolve(self.cluster.proofs.get(id, proof), tried_at=now))
+            return
         if not why:
             live = self.cluster.endpoint(id)
             if live is not None:
                 live.progress_at = now
             if proof.proved_at is None:
                 self._note_start(id)
-            proved = proof.proved_at if proof.proved_at is not None else now
+            # Out of the pool and back: it has served since now, not since it came up.
+            out = proof.failures >= self.cluster.limits().canary_failures
+            proved = now if proof.proved_at is None or out else proof.proved_at
             self._note(id, Proof(proved, 0, "", now))
         elif proof.proved_at is None:
             self._note(id, attrs.evolve(proof, why=why, tried_at=now))
@@ -134,6 +143,12 @@ class Proving:
             self.failed += 1
             failures = self.cluster.proofs.get(id, proof).failures + 1
             self._note(id, attrs.evolve(proof, failures=failures, why=why, tried_at=now))
+
+    async def _asked(self, question: Callable[[float], Awaitable[str]], within_s: float) -> str | None:
+        """Its answer; None: this process was not awake when that was due, and knows nothing."""
+        due = trio.current_time() + within_s
+        why = await question(within_s)
+        return None if why and trio.current_time() - due > OVERSLEPT_S else why
 
     def _note(self, id: str, proof: Proof) -> None:
         before = self.cluster.proofs.get(id, NO_PROOF)

@@ -34,6 +34,7 @@ class Publishing:
     _version: int = field(default=-1, init=False)
     _wanted: Mapping[str, tuple[Launch, ...]] = field(factory=dict, init=False, repr=False)
     _routes: Routes = field(factory=dict, init=False, repr=False)
+    _superseded: set[str] = field(factory=set, init=False)  # replicas
     _endpoints: dict[str, Endpoint] = field(factory=dict, init=False, repr=False)
 
     def publish(self, seen: Seen) -> None:
@@ -51,7 +52,10 @@ class Publishing:
         for name in seen.nodes:
             entries, sent = self._wanted.get(name, ()), cluster.sent.get(name)
             if sent is None or entries != sent.entries or paths != sent.paths:
-                self._tell(name, Sent((sent.rev if sent else 0) + 1, entries, paths, trio.current_time()))
+                before = sent or Sent()
+                obeyed = sent is None or seen.nodes[name].obeys >= sent.rev
+                since = trio.current_time() if obeyed else before.since
+                self._tell(name, Sent(before.rev + 1, entries, paths, since))
         for name in [name for name in cluster.sent if name not in seen.nodes]:
             del cluster.sent[name]
 
@@ -65,7 +69,10 @@ class Publishing:
 
     def _tell_gateway(self, seen: Seen) -> None:
         found: dict[str, list[Endpoint]] = {}
+        self._note_superseded(seen)
         for now in seen.replicas.values():
+            if now.name in self._superseded:
+                continue
             if self._is_routed(now) and (endpoint := self._endpoint(now, seen)) is not None:
                 found.setdefault(now.replica.model, []).append(endpoint)
         routes = {model: tuple(sorted(its, key=lambda one: one.id)) for model, its in found.items()}
@@ -73,6 +80,12 @@ class Publishing:
             self._say(routes)
             self._routes = routes
             self.route(routes)
+
+    def _note_superseded(self, seen: Seen) -> None:
+        """What was given up has no traffic while another serves in its place, even if it comes back."""
+        replaced = {now.replica.replaces for now in seen.replicas.values() if now.serving}
+        gone = {name for name, now in seen.replicas.items() if now.standing is Standing.GONE}
+        self._superseded = replaced & (gone | self._superseded)
 
     def _is_routed(self, now: ReplicaNow) -> bool:
         proof = self.cluster.proofs.get(now.replica.endpoint_id, NO_PROOF)

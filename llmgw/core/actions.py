@@ -56,6 +56,7 @@ class Fail:
     crashes: int
     pause_s: float
     ill: bool = False  # its processes run, but it answers nothing
+    served: bool = False  # it had come up before
 
     def __str__(self) -> str:
         again = f", tried again in {self.pause_s:g} s" if self.pause_s >= 1 else ""
@@ -164,4 +165,5 @@ class Plan:
     def __str__(self) -> str:
         """The sentence a pass ends with."""
         said = "; ".join(str(action) for action in self.actions) or "nothing to do"
-        return f"{said}; held back, {self.hold}: {'; '.join(self.held)}" if self.held else said
+        because = f", {self.hold}" if self.hold else ""
+        return f"{said}; held back{because}: {'; '.join(self.held)}" if self.held else said

@@ -1,5 +1,6 @@
 """What is believed of a node from what its agent says, and when the leader should rather doubt itself."""
 
+import math
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
@@ -38,6 +39,7 @@ class NodeNow:
     obeys: int = -1  # of the set it says it obeys; -1: of another leader's
     behind_s: float = 0.0  # how long it has not obeyed what it was sent
     silent_for: float = 0.0  # unheard: since this leader began
+    awake_s: float = math.inf  # since this process last slept: who sleeps hears nothing
     shards: Mapping[str, ShardSeen] = field(factory=dict)
     gpus: tuple[Gpu, ...] = ()
     orphans: tuple[Orphan, ...] = ()
@@ -69,7 +71,7 @@ class NodeNow:
         """Why what runs there does not count any more; empty: it does."""
         if self.given_up:
             return f"{self.name} was given up"
-        if self.state is not NodeState.READY and self.silence_s > self.times.node_grace:
+        if self.state is not NodeState.READY and min(self.silence_s, self.awake_s) > self.times.node_grace:
             return f"{self.name} silent for {self.silence_s:.0f} s"
         return ""
 
@@ -95,7 +97,8 @@ def doubts(nodes: Iterable[NodeNow], woke_late_s: float, store_away: str) -> str
     """
     if store_away:
         return f"the store is away: {store_away}"
-    known = [node for node in nodes if not node.given_up and node.heard_s is not None]
+    # One that this leader has yet to hear counts once it has had the time to speak.
+    known = [n for n in nodes if not n.given_up and (n.heard_s is not None or n.silent_for > n.times.node_silent)]
     silent = [node for node in known if node.state is not NodeState.READY]
     if len(silent) >= 2 and len(silent) * 2 > len(known):
         stalled = f", and this process was not awake for {woke_late_s:.0f} s" if woke_late_s else ""
