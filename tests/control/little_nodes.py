@@ -154,7 +154,8 @@ class Node:
     nursery: trio.Nursery
     cut: bool = False
     deaf: bool = False
-    off_network: bool = False  # nor do its engines answer
+    off_network: bool = False  # its engines can't be reached
+    streams: list[MemoryStream] = field(factory=list)  # to its engines
     has: tuple[str, ...] = ()
     shards: dict[str, Shard] = field(factory=dict)
     obeys: Obeys = field(factory=Obeys)
@@ -207,6 +208,11 @@ class Node:
             self._start(asked[id])
         self.obeys = Obeys(wanted.term, wanted.rev)
 
+    def leave_network(self) -> None:
+        self.off_network = True
+        for stream in self.streams:
+            stream.reset()
+
     def nudge(self) -> None:
         self._news.set()
 
@@ -255,6 +261,7 @@ def network(nodes: dict[str, Node]) -> Any:
             raise ConnectionRefusedError("connection refused")
         stream = shard.listener.connect()
         stream.shielded = False
+        node.streams = [one for one in node.streams if not one.closed] + [stream]
         return stream
 
     return connect
