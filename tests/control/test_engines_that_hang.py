@@ -1,6 +1,7 @@
 """Engines that say they are well and answer nothing, and those that only take their time (C17)."""
 
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import attrs
 import trio
@@ -107,7 +108,7 @@ async def test_of_a_model_that_hangs_altogether_one_restarts_after_another_and_n
             await trio.sleep(200)
         times = [one.at for one in little.told("replica.failed")]
         assert len(times) == 3
-        assert min(later - earlier for earlier, later in zip(times, times[1:], strict=False)) >= 1
+        assert min(later - earlier for earlier, later in pairwise(times)) >= 1
         assert len(little.serving()) == 1
         assert "3 restarts within an hour" in little.there.passes.said
         assert "unwell" in little.shown("m-2")["why"]

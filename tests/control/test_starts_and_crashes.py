@@ -1,5 +1,7 @@
 """Engines that come up slowly, too early, or not at all; claims let go in every phase (C10, C18, C35, C36, C42)."""
 
+from itertools import pairwise
+
 import attrs
 import pytest
 import trio
@@ -43,8 +45,8 @@ async def test_a_start_without_progress_fails_and_is_tried_again_for_ever(tmp_pa
         assert len(failed) >= 10
         assert "no progress for 16 s while it started: /health answered 503 loading" in failed[0].sentence
         begun = [one.at for one in little.told("replica.started")]
-        pauses = [later - earlier for earlier, later in zip(begun, begun[1:], strict=False)]
-        assert all(later >= earlier - 1.5 for earlier, later in zip(pauses, pauses[1:], strict=False))
+        pauses = [later - earlier for earlier, later in pairwise(begun)]
+        assert all(later >= earlier - 1.5 for earlier, later in pairwise(pauses))
         assert 75 <= pauses[-1] <= 80  # the longest pause, and the limit
         assert little.shown("m-1")["crashes"] >= 10
         little.manners["m"] = Manner()
