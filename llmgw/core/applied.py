@@ -63,6 +63,7 @@ def after(row: Replica, action: Action, wall: float, generation: int = 0) -> Rep
                 retry_at=wall + pause_s,
                 last_end=why,
                 restores=None if served else row.restores,
+                stop_first=row.stop_first and not served,
                 reason=f"it failed {why}",
             )
         case Renew(spec=spec, restart=restart, why=why, gave_up_on=gave_up_on):

@@ -1,10 +1,11 @@
 """Who has which GPU: what nodes have to offer once every claim is taken off."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
-from attrs import define, field
+from attrs import define, evolve, field
 
+from llmgw.core.gpus import Gpu
 from llmgw.core.node_life import NodeNow
 from llmgw.core.offers import Claim, GpuOffer, NodeOffer
 from llmgw.core.placement import ShardPlace
@@ -22,6 +23,7 @@ class Board:
     _models: dict[str, dict[str, int]] = field(factory=lambda: defaultdict(lambda: defaultdict(int)), init=False)
     _memory: dict[str, int] = field(factory=lambda: defaultdict(int), init=False)
     _offers: dict[str, NodeOffer] = field(factory=dict, init=False)
+    _back: dict[str, Counter[str]] = field(factory=lambda: defaultdict(Counter), init=False)  # MiB thought away
 
     def claim(self, replica: Replica, shard: ShardPlace, instance: str) -> None:
         spec = replica.spec
@@ -31,6 +33,10 @@ class Board:
         self._models[shard.node][replica.model] += 1
         self._memory[shard.node] += spec.memory_mib
         self._offers.pop(shard.node, None)
+
+    def think_away(self, node: str, measured: Mapping[str, int]) -> None:
+        """What a shard was measured to use, by GPU: it would be free without it."""
+        self._back[node].update(measured)
 
     def offers(self) -> list[NodeOffer]:
         return [self.offer(name) for name in self.nodes]
@@ -42,7 +48,9 @@ class Board:
 
     def _made(self, node: NodeNow) -> NodeOffer:
         claims = self._claims[node.name]
-        gpus = tuple(GpuOffer(gpu, tuple(claims.get(gpu.uuid, ()))) for gpu in node.gpus)
+        back: Mapping[str, int] = self._back.get(node.name, {})
+        cards = (_without(gpu, back[gpu.uuid]) if gpu.uuid in back else gpu for gpu in node.gpus)
+        gpus = tuple(GpuOffer(gpu, tuple(claims.get(gpu.uuid, ()))) for gpu in cards)
         return NodeOffer(
             node.name,
             gpus,
@@ -60,11 +68,19 @@ class Board:
 def board_of(
     nodes: Mapping[str, NodeNow], replicas: Iterable[ReplicaNow], without: frozenset[str] = frozenset()
 ) -> Board:
-    """``without``: replicas whose claims are thought away."""
+    """``without``: replicas whose claims are thought away, and what they were measured to use."""
     board = Board(nodes)
     for now in replicas:
-        if now.replica.phase in PLACED and now.name not in without:
+        if now.name in without:
+            for shard in now.shards:
+                if shard.seen is not None:
+                    board.think_away(shard.node, shard.seen.gpu_mib)
+        elif now.replica.phase in PLACED:
             for place, shard in zip(now.replica.shards, now.shards, strict=True):
                 if not shard.ended:
                     board.claim(now.replica, place, shard.id)
     return board
+
+
+def _without(gpu: Gpu, mib: int) -> Gpu:
+    return evolve(gpu, ours_mib=max(0, gpu.ours_mib - mib), used_mib=max(0, gpu.used_mib - mib))

@@ -21,7 +21,7 @@ def explain(subject: str, demand: Demand, result: Placed | Unplaceable, next_com
 
 
 def considered(result: Placed | Unplaceable) -> tuple[Considered, ...]:
-    """A node an entry, and an entry for each GPU with something against it or with a shard."""
+    """A node an entry, and an entry for each GPU: with something against it or with a shard; all where nothing fits."""
     return tuple(one for candidate in result.candidates for one in _entries(candidate, result))
 
 
@@ -101,9 +101,16 @@ def _entries(candidate: Candidate, result: Placed | Unplaceable) -> Iterator[Con
     taken = {uuid for shard in mine for uuid in shard.gpus}
     for seen in candidate.gpus:
         gpu = seen.offer.gpu
+        label = f"{name} {seen.offer.label} ({gpu.model or 'GPU'}, {gpu.uuid})"
         if seen.misses or gpu.uuid in taken:
-            label = f"{name} {seen.offer.label} ({gpu.model or 'GPU'}, {gpu.uuid})"
             yield Considered(label, gpu.uuid in taken, tuple(map(str, seen.misses)))
+        elif isinstance(result, Unplaceable):
+            yield Considered(label, False, (_would_do(seen.offer),))
+
+
+def _would_do(offer: GpuOffer) -> str:
+    numbers = f"claimed {gib(offer.claimed_mib)}, foreign {gib(offer.gpu.foreign_mib)}"
+    return f"would do by itself: free {gib(offer.free_mib)} GiB ({numbers})"
 
 
 _SHORT = {

@@ -265,13 +265,15 @@ class Planner:
             and now.name not in self._acted
             and now.replica.model in self.seen.wants
         ]
-        for now in sorted(waiting, key=lambda one: (one.replica.made_at, one.name)):
+        # Room that was made for one is nobody else's.
+        for now in sorted(waiting, key=lambda one: (not one.replica.stop_first, one.replica.made_at, one.name)):
             if not self._waits_for_room(now):
                 self._place(now)
 
     def _waits_for_room(self, now: ReplicaNow) -> bool:
         """What it replaces goes first, and is not gone yet."""
-        return now.replica.stop_first and now.replica.replaces in self.seen.replicas
+        old = self.seen.replicas.get(now.replica.replaces)
+        return now.replica.stop_first and old is not None and old.standing is not Standing.ENDED
 
     def _place(self, now: ReplicaNow) -> None:
         replica, want = now.replica, self.seen.wants[now.replica.model]

@@ -116,6 +116,7 @@ class Shard:
             pid=1000 + self.port,
             ports=dict.fromkeys(self.launch.ports, self.port),
             exit=self.exit if self.state not in (ShardState.STARTING, ShardState.LOADING) else None,
+            gpu_mib=dict.fromkeys(self.launch.gpus, self.launch.need_mib) if self.there else {},
             progress=int(now * 10) if gets_on else 1,
         )
 
