@@ -157,7 +157,7 @@ def replica_json(cluster: Cluster, seen: Seen, now: ReplicaNow) -> dict[str, Any
         "phase": str(row.phase),
         "age_s": _round(now.age_s),
         "serving": now.serving,
-        "in_pool": cluster.endpoint(row.endpoint_id) is not None and now.serving,
+        "in_pool": _is_routed(cluster, row.endpoint_id),
         "healthy_s": _round(now.healthy_s) if now.serving else None,
         "generation": row.generation,
         "revision": row.revision,
@@ -175,6 +175,12 @@ def replica_json(cluster: Cluster, seen: Seen, now: ReplicaNow) -> dict[str, Any
         },
         "shards": [_shard(now, index) for index in range(len(now.shards))],
     }
+
+
+def _is_routed(cluster: Cluster, id: str) -> bool:
+    """Also one whose node is silent, as long as its engine answers and no other serves in its place."""
+    live = cluster.endpoint(id)
+    return live is not None and not live.leaving
 
 
 def _shard(now: ReplicaNow, index: int) -> dict[str, Any]:
@@ -203,7 +209,9 @@ def _shard(now: ReplicaNow, index: int) -> dict[str, Any]:
 def shard_state(now: ReplicaNow, state: ShardState) -> ShardState:
     """What an agent can't know: proved, or on its way out."""
     leaving = now.replica.phase is Phase.LEAVING
-    if state is ShardState.LOADING and (now.serving or leaving):
+    # Where another shard's node is silent, this one is what it was.
+    proved = now.serving or (now.healthy_s > 0 and now.standing in (Standing.UNKNOWN, Standing.GONE))
+    if state is ShardState.LOADING and (proved or leaving):
         ready = after(state, Event.PROVED)
         return after(ready, Event.LEAVE) if leaving else ready
     return state

@@ -67,7 +67,7 @@ class EngineClient:
     host: str = field(init=False)
     port: int = field(init=False)
     _base: bytes = field(init=False)
-    _standing: bytes = field(init=False)  # header lines every request carries
+    _standing: bytes = field(init=False, repr=False)  # a key among them: header lines every request carries
     _idle: deque[_Idle] = field(factory=deque, init=False)
     _closed: bool = field(default=False, init=False)
 

@@ -74,6 +74,16 @@ class Little:
         self.services.start_soon(node.run)
         return node
 
+    async def aim(self, name: str, target: str, why: str) -> None:
+        """What an operator asks of a node."""
+
+        def change(db: Any) -> None:
+            node_rows.aim(db, name, target, "ann", 1.0, why)
+            node_rows.raise_revision(db.conn)
+
+        await self.there.store.write(change)
+        await self.there.joining._reload()
+
     def want(self, *wants: Want) -> None:
         self.wants.update({one.model: one for one in wants})
         if self.plane is not None:
