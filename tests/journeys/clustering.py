@@ -361,8 +361,9 @@ class Traffic:
     over: bool = field(default=False, init=False)
     places: int = field(default=0, init=False)  # that are not at their end
 
-    async def run(self, place: int) -> None:
+    async def run(self, place: int, after_s: float = 0.0) -> None:
         self.places += 1
+        await trio.sleep(after_s)
         while not self.over:
             began = trio.current_time()
             try:
@@ -390,9 +391,10 @@ class Traffic:
                 await trio.sleep(0.02)
 
 
-def begin(traffic: Traffic, nursery: trio.Nursery, places: int = 4) -> Traffic:
+def begin(traffic: Traffic, nursery: trio.Nursery, places: int = 4, apart_s: float = 0.0) -> Traffic:
+    """``apart_s``: between the first requests, so that the streams don't all end together."""
     for place in range(places):
-        nursery.start_soon(traffic.run, place)
+        nursery.start_soon(traffic.run, place, place * apart_s)
     return traffic
 
 

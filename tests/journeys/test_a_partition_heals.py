@@ -9,7 +9,7 @@ from tests.journeys.clustering import QUICK, Cable, Cluster, Traffic, begin, clu
 from tests.journeys.running import House
 from tests.journeys.talking import Clients
 
-SHORT = QUICK.replace("[cluster]", '[cluster]\nnode_silent = "1s"\nnode_grace = "3s"')
+SHORT = QUICK.replace("[cluster]", '[cluster]\nnode_silent = "1500ms"\nnode_grace = "3s"')
 
 
 async def test_a_cut_link_costs_no_request_and_leaves_one_engine(home: House):

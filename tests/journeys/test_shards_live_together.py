@@ -38,8 +38,20 @@ def restart_control_plane(made: Cluster, _: str) -> None:
 def nobody(_: Cluster, __: str) -> None: ...
 
 
-@pytest.mark.parametrize("also", [nobody, restart_agent, restart_control_plane])
-@pytest.mark.parametrize("rank", [0, 1])
+slow = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("rank", "also"),
+    [
+        (0, nobody),
+        (1, nobody),
+        (0, restart_agent),
+        (0, restart_control_plane),
+        pytest.param(1, restart_agent, marks=slow),
+        pytest.param(1, restart_control_plane, marks=slow),
+    ],
+)
 async def test_the_death_of_one_shard_is_the_end_of_all_and_all_start_with_a_new_generation(made, rank, also, nursery):
     before = replica(made)
     assert [shard["rank"] for shard in before["shards"]] == [0, 1]
