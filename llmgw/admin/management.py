@@ -25,6 +25,7 @@ from llmgw.control import key_entries, tokens
 from llmgw.control.keys import Imported
 from llmgw.core.identity import Declined, Role
 from llmgw.store import accounts, audit
+from llmgw.store.audit import Act
 
 _STATUS = {"not_found": 404, "ambiguous": 409, "duplicate": 409}
 _DAY_S = 86400.0
@@ -209,6 +210,22 @@ def _requests(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> No
             "limit": number("limit", 50, REQUESTS_MAX),
         }
         return await listing("requests", services.requests(wanted))
+
+    @api.get("/requests/running")
+    @keeper.needs(Role.VIEWER)
+    async def running_requests() -> Any:
+        model, endpoint = request.args.get("model", ""), request.args.get("endpoint", "")
+        return await listing("requests", services.running(model, endpoint, number("limit", 200, REQUESTS_MAX)))
+
+    @api.delete("/requests/<id>")
+    @keeper.needs(Role.OPERATOR)
+    async def cancel_request(id: str) -> Any:
+        why = request.args.get("why", "")
+        if not services.cancel(id, g.operator, why):
+            raise Problem(404, "not_found", f"no request {id[:64]!r} runs", "`llmgw ctl requests --running` lists them")
+        act = Act(services.now(), g.operator.name, str(g.operator.role), "requests.cancel", id, why)
+        await note_applied(services.store, services.report, act, g.request_id)
+        return {"cancelled": id}
 
     @api.get("/requests/<id>")
     @keeper.needs(Role.VIEWER)

@@ -81,6 +81,8 @@ class AdminServices:
     ]  # admission's mode, and what was reckoned and is not stored yet
     requests: Callable[[Mapping[str, Any]], list[dict[str, Any]]]
     request: Callable[[str], dict[str, Any] | None]
+    running: Callable[[str, str, int], list[dict[str, Any]]]  # by model and endpoint, at most so many
+    cancel: Callable[[str, Operator, str], bool]  # whether there was such a request to end
     explain_request: Callable[[str], Explanation | None]
     explain_queue: Callable[[str], Explanation | None]
     status: Callable[[], dict[str, Any]]

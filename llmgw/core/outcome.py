@@ -60,6 +60,7 @@ class Outcome(Enum):
     WAITED_TOO_LONG = "waited_too_long"
     BODIES_FULL = "bodies_full"
     SHUTTING_DOWN = "shutting_down"
+    CANCELLED = "cancelled"  # by an operator
     NOT_SUPPORTED = "not_supported"
     LOOP = "loop"  # an endpoint leads back to this gateway
     INTERNAL = "internal"
@@ -113,6 +114,7 @@ _ENDS: dict[Outcome, End] = {
     Outcome.WAITED_TOO_LONG: End(504, _SERVER, "queue_timeout", "gateway", retry=False),
     Outcome.BODIES_FULL: End(503, _SERVER, "service_unavailable", "gateway"),
     Outcome.SHUTTING_DOWN: End(503, _SERVER, "service_unavailable", "gateway"),
+    Outcome.CANCELLED: End(503, _SERVER, "request_cancelled", "gateway", retry=False),
     Outcome.NOT_SUPPORTED: End(501, _SERVER, "not_supported", "gateway", retry=False),
     Outcome.LOOP: End(508, _SERVER, "request_loop", "gateway", retry=False),
     Outcome.INTERNAL: End(500, _SERVER, "internal_error", "gateway"),

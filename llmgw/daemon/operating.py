@@ -15,12 +15,14 @@ from llmgw.control.acting import Acting
 from llmgw.control.explaining import Explaining
 from llmgw.control.node_views import models_json
 from llmgw.core.explain import Explanation
+from llmgw.core.identity import Operator
 from llmgw.daemon.leading import Leading
 from llmgw.daemon.parts import Parts
 from llmgw.daemon.reloading import Reloading
 from llmgw.engines.views import endpoint_json, model_json
 from llmgw.gateway import admission_views, views
 from llmgw.gateway.queue_explained import explain_queue
+from llmgw.gateway.running import cancel, running
 from llmgw.store.desired import Revision
 from llmgw.store.sqlite import SqliteStore
 
@@ -43,6 +45,12 @@ def services_of(
     def request(id: str) -> dict[str, Any] | None:
         record = parts.records.get(id)
         return None if record is None else views.as_json(record)
+
+    def cancel_request(id: str, by: Operator, why: str) -> bool:
+        ended = cancel(parts.gate, id)
+        if ended:
+            parts.log.warning("a request was ended by an operator", request_id=id, by=by.name, why=why)
+        return ended
 
     def explain(id: str) -> Explanation | None:
         record = parts.records.get(id)
@@ -82,6 +90,8 @@ def services_of(
         shadow=lambda: (parts.config.admission.mode, parts.shadow.rows()),
         requests=requests,
         request=request,
+        running=lambda model, endpoint, limit: running(parts.gate, trio.current_time(), model, endpoint, limit),
+        cancel=cancel_request,
         explain_request=explain,
         explain_queue=lambda model: explain_queue(parts.admission, model, trio.current_time()),
         status=lambda: status(parts, store),

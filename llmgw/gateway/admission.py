@@ -53,6 +53,7 @@ class Asking:
     alarm: Alarm
     behind: str = ""  # what it waited behind
     let_through: str = ""  # which condition let it through
+    cancelled: Refusal | None = None  # by an operator, while it waits
 
 
 @define(eq=False)
@@ -236,7 +237,9 @@ class Admission:
             return
         rule = here.line.bands[seat.band].rule
         self.queues.leave(seat)
-        if now >= asking.total_at:
+        if asking.cancelled is not None:
+            reason, word = "cancelled", asking.cancelled
+        elif now >= asking.total_at:
             reason, word = "total", Refusal(Outcome.TOTAL_TIMEOUT, "the total deadline passed while it waited")
         elif now - seat.joined + asking.waited_s >= rule.ttl_s:
             reason = "too_late"

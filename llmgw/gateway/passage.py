@@ -38,6 +38,7 @@ class Passage:
     progress_at: float = 0.0  # the last token, or piece of a body
     on_first_token: Callable[[], None] | None = None  # somebody waits for it; of the attempt under way
     dial_s: float = 0.0
+    cancelled: Refusal | None = None  # by an operator
     ended_at: float = 0.0  # the attempt before
     beside: Beside | None = None  # what admission would have done, in shadow mode
     bytes_out: int = 0

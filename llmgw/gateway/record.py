@@ -54,6 +54,7 @@ class Story:
     bytes_in: int = 0
     client_label: str = ""
     retry_count: str = ""
+    asking: Any = None  # admission's, while it waits for a pool
     passage: Any = None  # the relay's, once there is one: what was seen of the answer
 
 

@@ -128,6 +128,8 @@ class Attempt:
     async def _rung(self) -> Refusal | None:
         """Why the alarm rang: a limit ran out, a comment is due, a held preamble has waited enough."""
         timers, now = self._timers, trio.current_time()
+        if self._passage.cancelled is not None:
+            return self._passage.cancelled
         limit = timers.expired(now)
         if limit is not None:
             return verdicts.timed_out(limit, getattr(self._passage.limits, limit), TIMED_OUT[limit])

@@ -138,9 +138,11 @@ class Road:
             key.tenant, key.band, len(ask.body), story.read_at, story.wait_s, passage.total_at,
             self._next_pool(asked.model, FallbackOn.SATURATED, key, tried) is not None, passage.exchange.alarm,
         )  # fmt: skip
+        story.asking = asking
         try:
             return await admission.wait(model, asking)
         finally:
+            story.asking = None
             story.admitted_at = trio.current_time()
             story.wait_s += story.admitted_at - began
             story.waited_behind, story.let_through = asking.behind, asking.let_through

@@ -53,6 +53,8 @@ class Desk:
             seats=lambda: [{"band": "gold", "waiting": 3}],
             requests=self.requests,
             request=lambda id: {"id": id} if id == "req-1" else None,
+            running=lambda model, endpoint, limit: [{"id": "req-1", "phase": "sent"}],
+            cancel=lambda id, by, why: id == "req-1",
             explain_request=lambda id: EXPLAINED if id == "req-1" else None,
             explain_queue=lambda model: EXPLAINED if model in ("llama", "meta/llama") else None,
             status=lambda: {"ready": True},

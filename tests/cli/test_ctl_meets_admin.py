@@ -27,6 +27,7 @@ from llmgw.store.sqlite import SqliteStore, opened
 from tests.clusters import plane
 
 RECORD = Record("req-1", 1.0, "chat", "ok", 200, 1.25, "acme", asked="llama", model="llama", endpoint="a")
+RUNNING = {"id": "req-9", "tenant": "acme", "model": "llama", "phase": "streaming", "endpoint": "a", "age_s": 3.5}
 EXPLAINED = Explanation("request req-1", "answered", (Fact("it waited", 2.0),), (Considered("a", True),))
 POOL = {
     "model": "meta/llama",
@@ -116,6 +117,8 @@ class Gateway:
             shadow=lambda: ("shadow", [("meta/llama", *who, tally.as_json()) for who, tally in shadows().items()]),
             requests=lambda wanted: [as_json(RECORD)] if not wanted["failed"] else [],
             request=lambda id: as_json(RECORD) if id == "req-1" else None,
+            running=lambda model, endpoint, limit: [RUNNING] if model in ("", RUNNING["model"]) else [],
+            cancel=lambda id, by, why: id == RUNNING["id"],
             explain_request=lambda id: EXPLAINED if id == "req-1" else None,
             explain_queue=lambda model: EXPLAINED if model == "meta/llama" else None,
             status=lambda: {"version": "0.1.0", "ready": True},
@@ -260,3 +263,15 @@ def test_a_wrong_token_is_told_where_the_right_one_lies(gateway):
 
     assert asked.exit_code == 1
     assert "admin.token" in asked.stderr
+
+
+def test_requests_that_run_are_listed_and_one_is_ended(gateway: Gateway):
+    listed = ctl(gateway, "requests", "--running", "-o", "json")
+    assert json.loads(listed.stdout)["requests"] == [RUNNING]
+    assert "streaming" in ctl(gateway, "requests", "--running").stdout
+    assert ctl(gateway, "cancel", "req-9", "-m", "runs wild").stdout == "req-9 is ended\n"
+    gone = ctl(gateway, "cancel", "req-8")
+    assert (gone.exit_code, "no request 'req-8' runs" in gone.stderr) == (4, True)
+    assert ctl(gateway, "requests", "--running", "--slow").exit_code == 2
+    acts = json.loads(ctl(gateway, "audit", "-o", "json").stdout)["audit"]
+    assert (acts[0]["what"], acts[0]["subject"], acts[0]["why"]) == ("requests.cancel", "req-9", "runs wild")

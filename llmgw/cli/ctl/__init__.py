@@ -17,6 +17,7 @@ COMMANDS = {
     "queues": ("llmgw.cli.ctl.queues", "Who waits for which pool, and how long."),
     "admission": ("llmgw.cli.ctl.admission", "What admission would do, in shadow mode."),
     "requests": ("llmgw.cli.ctl.requests", "Recent requests."),
+    "cancel": ("llmgw.cli.ctl.cancel", "End one request that runs."),
     "explain": ("llmgw.cli.ctl.explain", "Why something happened."),
     "explain-placement": ("llmgw.cli.ctl.explain_placement", "The same as explain placement."),
     "nodes": ("llmgw.cli.ctl.nodes", "Machines with agents: list, show, invite, remove."),

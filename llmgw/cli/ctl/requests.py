@@ -26,10 +26,24 @@ COLUMNS = (
     Column("OUT", "completion_tokens"),
     Column("TRIES", "tries_shown"),
 )
+RUNNING = (
+    Column("REQUEST", "id"),
+    Column("TENANT", "tenant"),
+    Column("BAND", "band"),
+    Column("MODEL", "model"),
+    Column("PHASE", "phase"),
+    Column("ENDPOINT", "endpoint"),
+    Column("AGE", "age_s", "seconds"),
+    Column("WAITED", "waited_s", "seconds"),
+    Column("FIRST TOKEN", "first_token_age_s", "age"),
+    Column("TOKENS", "tokens"),
+)
 LIMIT_MAX = 1000
 
 
 @click.command("requests", cls=CtlCommand)
+@click.option("--running", is_flag=True, help="Those that run now, the oldest first; `llmgw ctl cancel ID` ends one.")
+@click.option("--endpoint", help="With --running: those that are there.")
 @click.option("--slow", is_flag=True, help="Over 10 s, or its first token after 2 s.")
 @click.option("--failed", is_flag=True, help="What ended badly, clients that left aside.")
 @click.option("--tenant")
@@ -38,8 +52,13 @@ LIMIT_MAX = 1000
 @click.option("--watch", is_flag=True, help="Go on and print new ones as they end; Ctrl-C stops.")
 @click.option("--every", type=click.FloatRange(0.05), default=1.0, hidden=True)
 @click.pass_obj
-def command(session: Session, /, watch: bool, every: float, **asked: Any) -> None:
+def command(session: Session, /, watch: bool, every: float, running: bool, endpoint: str | None, **asked: Any) -> None:
     """Recent requests, newest first. `llmgw ctl explain request ID` says why one went as it did."""
+    if running:
+        _running(session, asked, endpoint)
+        return
+    if endpoint:
+        raise click.UsageError("--endpoint goes with --running")
     if watch:
         _watch(session, every, asked)
         return
@@ -49,6 +68,17 @@ def command(session: Session, /, watch: bool, every: float, **asked: Any) -> Non
     if not rows and session.output != JSON:
         narrowed = any(value for name, value in asked.items() if name != "limit")
         say("none of the requests that are remembered match" if narrowed else "no request is remembered")
+
+
+def _running(session: Session, asked: Mapping[str, Any], endpoint: str | None) -> None:
+    said = [f"--{name}" for name in ("slow", "failed", "tenant") if asked.get(name)]
+    if said:
+        raise click.UsageError(f"{said[0]} is of requests that have ended, --running of those that have not")
+    answer = session.get("/requests/running", model=asked["model"], endpoint=endpoint, limit=asked["limit"])
+    rows = listed(answer, "requests")
+    show(session, answer, rows, RUNNING)
+    if not rows and session.output != JSON:
+        say("no request runs")
 
 
 def _watch(session: Session, every: float, asked: Mapping[str, Any]) -> None:
