@@ -78,8 +78,8 @@ class _Following:
             try:
                 for told in self._connection():
                     if away:
-                        say("it is back")
-                    away, self.pause_s = False, PAUSE_S
+                        say("it answers again")
+                    away = False
                     self._take(told)
                     if self._done:
                         return
@@ -120,6 +120,7 @@ class _Following:
         params = {name: self.asked[name] for name in ("kind", "subject") if self.asked[name]}
         headers = {"accept": "text/event-stream", "last-event-id": self.at}
         with self.session.api.stream("/events", {"follow": "true", **params}, headers) as chunks:
+            yield Told()  # it answers
             yield from events_in(chunks)
 
     def _take(self, told: Told) -> None:
@@ -128,7 +129,7 @@ class _Following:
         elif told.data is not None:
             self._show(told.data)
         if told.id:
-            self.at = told.id
+            self.at, self.pause_s = told.id, PAUSE_S
 
     def _show(self, event: Mapping[str, Any]) -> None:
         click.echo(json.dumps(event, ensure_ascii=False) if self.session.output == JSON else _line(event))
