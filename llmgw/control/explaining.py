@@ -23,6 +23,8 @@ from llmgw.core.what_if import Unknown, World, suppose
 from llmgw.store import decisions
 from llmgw.store.sqlite import SqliteStore
 
+OPERATOR = "an operator"  # whose word clears some evidence
+
 
 @define(eq=False)
 class Explaining:
@@ -175,4 +177,6 @@ def _gpu_explained(node: str, offer: GpuOffer) -> Explanation:
         for one in gpu.processes
     ]
     changes = tuple(one.clears for one in gpu.excluded)
-    return Explanation(f"{node} {offer.label} ({gpu.uuid})", verdict, tuple(facts), (), changes, "llmgw ctl nodes")
+    mine = [f"llmgw ctl gpus clear {node} {gpu.index} '{one.cause}'" for one in gpu.excluded if OPERATOR in one.clears]
+    next_command = mine[0] if mine else f"llmgw ctl nodes show {node}"
+    return Explanation(f"{node} {offer.label} ({gpu.uuid})", verdict, tuple(facts), (), changes, next_command)

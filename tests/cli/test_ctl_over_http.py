@@ -226,7 +226,7 @@ def test_an_explanation_is_told_in_full(admin):
         "\n"
         "CANDIDATE  LOAD   WHY\n"
         "* a        0.750  chosen\n"
-        "  b        -      unhealthy, breaker open\n"
+        "  b        -      unhealthy; breaker open\n"
         "\n"
         "what would change it:\n"
         "  - a healthy b\n"

@@ -150,4 +150,5 @@ def _line(event: Mapping[str, Any]) -> str:
 def _told(event: Mapping[str, Any]) -> str:
     """Many sentences name their subject already."""
     sentence, subject = str(event["sentence"]), str(event.get("subject") or "")
-    return sentence if not subject or subject in sentence else f"{subject}: {sentence}"
+    begins = sentence.partition(" ")[0].rstrip(":")
+    return sentence if not subject or subject in sentence or begins in subject else f"{subject}: {sentence}"

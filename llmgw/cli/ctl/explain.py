@@ -107,7 +107,7 @@ def _print_candidates(candidates: list[Mapping[str, Any]]) -> None:
     rows = [
         {
             "name": ("* " if c.get("chosen") else "  ") + str(c["name"]),
-            "reasons": c.get("reasons") or ("chosen" if c.get("chosen") else ""),
+            "reasons": "; ".join(c.get("reasons") or []) or ("chosen" if c.get("chosen") else ""),
             "scores": {name: f"{score:.3f}" for name, score in c.get("scores", {}).items()},
         }
         for c in candidates
