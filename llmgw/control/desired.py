@@ -148,9 +148,9 @@ def difference(before: Mapping[str, Want], after: Mapping[str, Want]) -> Differe
     for name in sorted({*before, *after}):
         was, will = before.get(name), after.get(name)
         if was is None and will is not None:
-            said.append(f"{name}: {will.replicas} replicas start")
+            said.append(f"{name}: {_those(will.replicas, 'start')}")
         elif will is None and was is not None:
-            said.append(f"{name}: {was.replicas} replicas end")
+            said.append(f"{name}: {_those(was.replicas, 'end')}")
         elif was is not None and will is not None:
             if was.spec.revision != will.spec.revision:
                 restarts.append(name)
@@ -163,6 +163,10 @@ def difference(before: Mapping[str, Want], after: Mapping[str, Want]) -> Differe
             if was.rules != will.rules:
                 said.append(f"{name}: where it may run changes ({', '.join(_differing(was.rules, will.rules))})")
     return Difference(tuple(restarts), tuple(said))
+
+
+def _those(count: int, do: str) -> str:
+    return f"{count} replicas {do}" if count > 1 else f"{count or 'no'} replica {do}s"
 
 
 def scales_that_stay(wants: Iterable[Want], scales: Mapping[str, Scale]) -> Iterator[str]:

@@ -138,6 +138,8 @@ async def test_a_max_that_was_lowered_bounds_what_was_scaled_before(store):
     [
         ([], [WANT], ["m: 2 replicas start"], ()),
         ([WANT], [], ["m: 2 replicas end"], ()),
+        ([], [evolve(WANT, least=1, most=1)], ["m: 1 replica starts"], ()),
+        ([], [evolve(WANT, least=0, most=0)], ["m: no replica starts"], ()),
         ([WANT], [WANT], [], ()),
         (
             [WANT],
