@@ -5,7 +5,8 @@ import os
 import pytest
 import trio
 
-from tests.journeys.clustering import QUICK, Cable, Cluster, Traffic, begin, cluster, model, until
+from tests.journeys.cables import Cable
+from tests.journeys.clustering import QUICK, Cluster, Traffic, begin, cluster, model, until
 from tests.journeys.running import House
 from tests.journeys.talking import Clients
 
