@@ -131,7 +131,7 @@ class Cluster:
             self.limits(),
             now,
             wall,
-            self._stands_still(row, nodes, now) if proof.proved_at is None else 0.0,
+            self._stands_still(row, proof, nodes, now) if proof.proved_at is None else 0.0,
             (want.spec.start_within_s if want else row.spec.start_within_s) or None,
             in_flight,
             self.quiet.get(row.endpoint_id, 0 if has_metrics(engine_of(row.spec)) else QUIET_SAMPLES) >= QUIET_SAMPLES,
@@ -190,8 +190,11 @@ class Cluster:
             kept = self._shards[name] = report, {shard.id: shard for shard in report.shards}
         return kept[1]
 
-    def _stands_still(self, row: Replica, nodes: Mapping[str, NodeNow], now: float) -> float:
-        """Since any of its shards last got on while it starts: the limit counts no progress, not time."""
+    def _stands_still(self, row: Replica, proof: Proof, nodes: Mapping[str, NodeNow], now: float) -> float:
+        """Since any of its shards last got on while it starts: the limit counts no progress, not time.
+
+        One that says it is well has loaded: its log and its CPU time rise on, whether it answers or not.
+        """
         latest = 0.0
         for place in row.shards:
             id, node = row.instance(place.rank), nodes.get(place.node)
@@ -201,6 +204,8 @@ class Cluster:
             if known is None or known[0] != mark:
                 known = self._progress[id] = mark, now
             latest = max(latest, known[1])
+        if proof.healthy_at is not None:
+            latest = min(latest, proof.healthy_at)
         return now - latest if row.shards else 0.0
 
     def _settle(self, nodes: Iterable[NodeNow], now: float) -> None:

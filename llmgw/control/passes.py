@@ -55,7 +55,7 @@ class Passes:
         self.publishing.publish(self.cluster.observe() if made.actions else seen)
         self._say(made, seen.hold, trio.current_time() - began)
         if back := self.watching.look(seen):
-            await self.came_back(back)
+            await self._came_back(back)
         return made
 
     async def _next(self) -> None:
@@ -74,11 +74,17 @@ class Passes:
         else:
             self.cluster.store_away = self.events.failing
 
+    async def _came_back(self, names: tuple[str, ...]) -> None:
+        try:
+            await self.came_back(names)
+        except StoreUnavailable as error:
+            self.cluster.store_away = str(error)  # the next pass tries again
+
     def _say(self, made: Plan, hold: str, took_s: float) -> None:
         self.number, self.seconds = self.number + 1, self.seconds + took_s
         if hold != self._held:
-            kind, what = ("leader.doubts", hold) if hold else ("leader.trusts", "nodes report again")
-            sentence = f"nothing is stopped: {hold}" if hold else f"what was held back goes on: {what}"
+            kind, what = ("leader.doubts", hold) if hold else ("leader.trusts", self._held)
+            sentence = f"nothing is stopped: {hold}" if hold else f"what was held back goes on; it was because {what}"
             self.events.tell(kind, "leader", sentence)
             self.log.warning(kind, why=what)
             self._held = hold

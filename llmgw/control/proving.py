@@ -121,6 +121,9 @@ class Proving:
         why: str | None = ""
         if proof.proved_at is None:
             why = await self._asked(prover.healthy, self.probe().timeout)
+            if prover.well and proof.healthy_at is None:
+                proof = attrs.evolve(proof, healthy_at=trio.current_time())
+                self._note(id, proof)
         if not why and why is not None:
             why = await self._asked(prover.answers, self.probe().canary_within)
         now = trio.current_time()
@@ -136,7 +139,7 @@ class Proving:
             # Out of the pool and back: it has served since now, not since it came up.
             out = proof.failures >= self.cluster.limits().canary_failures
             proved = now if proof.proved_at is None or out else proof.proved_at
-            self._note(id, Proof(proved, 0, "", now))
+            self._note(id, Proof(proved, 0, "", now, proof.healthy_at))
         elif proof.proved_at is None:
             self._note(id, attrs.evolve(proof, why=why, tried_at=now))
         else:

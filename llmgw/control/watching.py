@@ -14,6 +14,7 @@ from llmgw.core.reconcile import Seen
 class Watching:
     events: Events
     _states: dict[str, NodeState] = field(factory=dict, init=False)
+    _lost: dict[str, float] = field(factory=dict, init=False)  # nodes given up, and when that was seen first
     _evidence: dict[tuple[str, str, str], str] = field(factory=dict, init=False)  # node, GPU, cause -> sentence
 
     def look(self, seen: Seen) -> tuple[str, ...]:
@@ -22,8 +23,17 @@ class Watching:
             self._state(name, node)
         for name in [name for name in self._states if name not in seen.nodes]:
             del self._states[name]
+            self._lost.pop(name, None)
         self._gpus(seen.nodes)
-        return tuple(n.name for n in seen.nodes.values() if n.given_up and n.state is NodeState.READY)
+        return tuple(name for name, node in seen.nodes.items() if self._is_back(node, seen.wall))
+
+    def _is_back(self, node: NodeNow, wall: float) -> bool:
+        """It was given up, and has reported since."""
+        if not node.given_up:
+            self._lost.pop(node.name, None)
+            return False
+        since = self._lost.setdefault(node.name, wall)
+        return node.heard_s is not None and wall - node.heard_s > since
 
     def _state(self, name: str, node: NodeNow) -> None:
         before, state = self._states.get(name), node.state

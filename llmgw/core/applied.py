@@ -77,7 +77,7 @@ def after(row: Replica, action: Action, wall: float, generation: int = 0) -> Rep
         case Again(why=why):
             return _to(row, Phase.WAITING, why, wall, shards=(), first_host="", first_ports={})
         case Settled():
-            return attrs.evolve(row, replaces="")
+            return attrs.evolve(row, replaces="", avoid=())  # what it moved away from is settled too
         case Leave(why=why):
             return _to(row, Phase.LEAVING, why, wall)
         case Return(why=why):

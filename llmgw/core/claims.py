@@ -23,7 +23,7 @@ class Board:
     _models: dict[str, dict[str, int]] = field(factory=lambda: defaultdict(lambda: defaultdict(int)), init=False)
     _memory: dict[str, int] = field(factory=lambda: defaultdict(int), init=False)
     _offers: dict[str, NodeOffer] = field(factory=dict, init=False)
-    _back: dict[str, Counter[str]] = field(factory=lambda: defaultdict(Counter), init=False)  # MiB thought away
+    _away: set[str] = field(factory=set, init=False)  # shards that are thought away
 
     def claim(self, replica: Replica, shard: ShardPlace, instance: str) -> None:
         spec = replica.spec
@@ -34,9 +34,9 @@ class Board:
         self._memory[shard.node] += spec.memory_mib
         self._offers.pop(shard.node, None)
 
-    def think_away(self, node: str, measured: Mapping[str, int]) -> None:
-        """What a shard was measured to use, by GPU: it would be free without it."""
-        self._back[node].update(measured)
+    def think_away(self, shard: str) -> None:
+        """What it was measured to use would be free without it."""
+        self._away.add(shard)
 
     def offers(self) -> list[NodeOffer]:
         return [self.offer(name) for name in self.nodes]
@@ -48,9 +48,7 @@ class Board:
 
     def _made(self, node: NodeNow) -> NodeOffer:
         claims = self._claims[node.name]
-        back: Mapping[str, int] = self._back.get(node.name, {})
-        cards = (_without(gpu, back[gpu.uuid]) if gpu.uuid in back else gpu for gpu in node.gpus)
-        gpus = tuple(GpuOffer(gpu, tuple(claims.get(gpu.uuid, ()))) for gpu in cards)
+        gpus = tuple(GpuOffer(gpu, tuple(claims.get(gpu.uuid, ()))) for gpu in self._cards(node))
         return NodeOffer(
             node.name,
             gpus,
@@ -64,6 +62,25 @@ class Board:
             node.has,
         )
 
+    def _cards(self, node: NodeNow) -> tuple[Gpu, ...]:
+        """Without what is thought away; what a shard uses that nobody claims any more counts as foreign."""
+        claimed = {claim.instance for claims in self._claims[node.name].values() for claim in claims}
+        away: Counter[str] = Counter()
+        stray: Counter[str] = Counter()
+        for id, seen in node.shards.items():
+            if id not in claimed:
+                (away if id in self._away else stray).update(seen.gpu_mib)
+        if not away and not stray:
+            return node.gpus
+        return tuple(
+            evolve(
+                gpu,
+                ours_mib=max(0, gpu.ours_mib - away[gpu.uuid] - stray[gpu.uuid]),
+                used_mib=max(0, gpu.used_mib - away[gpu.uuid]),
+            )
+            for gpu in node.gpus
+        )
+
 
 def board_of(
     nodes: Mapping[str, NodeNow], replicas: Iterable[ReplicaNow], without: frozenset[str] = frozenset()
@@ -73,14 +90,9 @@ def board_of(
     for now in replicas:
         if now.name in without:
             for shard in now.shards:
-                if shard.seen is not None:
-                    board.think_away(shard.node, shard.seen.gpu_mib)
+                board.think_away(shard.id)
         elif now.replica.phase in PLACED:
             for place, shard in zip(now.replica.shards, now.shards, strict=True):
                 if not shard.ended:
                     board.claim(now.replica, place, shard.id)
     return board
-
-
-def _without(gpu: Gpu, mib: int) -> Gpu:
-    return evolve(gpu, ours_mib=max(0, gpu.ours_mib - mib), used_mib=max(0, gpu.used_mib - mib))

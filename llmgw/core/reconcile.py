@@ -4,6 +4,7 @@ Replacement first: a new replica serves for ``healthy_min`` before the old one l
 stops when it has no request left. ``live <= desired + 1``; one surge at a time a model.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import attrs
@@ -29,11 +30,12 @@ from llmgw.core.claims import Board, board_of
 from llmgw.core.engine_spec import OnFull, Want
 from llmgw.core.node_life import NodeNow, NodeState
 from llmgw.core.offers import Demand, demand_of
-from llmgw.core.placement import Placed, Unplaceable, place
+from llmgw.core.placement import Placed, ShardPlace, Unplaceable, place
 from llmgw.core.placement_explained import reasons_in_short
-from llmgw.core.replicas import Phase, ReplicaLimits, ReplicaNow, Standing, backoff, by_model
+from llmgw.core.replicas import Phase, Replica, ReplicaLimits, ReplicaNow, Standing, backoff, by_model
 
 _SCALED = "no longer wanted"
+_NO_FIT = "no node fits"
 
 
 @frozen
@@ -53,7 +55,7 @@ def plan(seen: Seen, limits: ReplicaLimits) -> Plan:
     if not seen.settled:
         return Plan(held=("everything",), hold="not every node has reported to this leader yet")
     planner = Planner(seen, limits)
-    members = by_model(seen.replicas)
+    members = planner._members = by_model(seen.replicas)
     for model in sorted({*members, *seen.wants}):
         planner.model(model, members.get(model, []))
     planner.place_waiting()
@@ -70,6 +72,9 @@ class Planner:
     held: list[str] = field(factory=list, init=False)
     _acted: set[str] = field(factory=set, init=False)
     _board: Board | None = field(default=None, init=False)
+    _members: Mapping[str, Sequence[ReplicaNow]] = field(factory=dict, init=False)  # by model
+    _started: Counter[str] = field(factory=Counter, init=False)  # in this pass
+    _taken: list[tuple[Replica, ShardPlace]] = field(factory=list, init=False)  # by what starts in this pass
     _refused: dict[tuple[str, str, tuple[str, ...]], Unplaceable] = field(factory=dict, init=False)
 
     def model(self, name: str, members: Sequence[ReplicaNow]) -> None:
@@ -184,14 +189,34 @@ class Planner:
 
     def _settle_pair(self, new: ReplicaNow, old: ReplicaNow, want: Want) -> None:
         why = old.replica.leave_why or new.replica.why
-        if new.serving and new.healthy_s >= self.limits.healthy_min:
+        if new.serving and new.healthy_s >= self.limits.healthy_min and self._may_go(old, want):
             what = f"{new.name} serves in its place: {why}"
             act: Action = Leave(old.name, what) if old.replica.phase is Phase.WANTED else Stop(old.name, what)
             self._do(old.name, act, holds=True)
+        elif old.replica.phase is Phase.WAITING:
+            self._settle_waiting(new, old)
         elif old.serving and not _wants_out(old, want) and not new.serving:
             self._remove(new, f"no longer needed: {old.name} serves")
         elif new.replica.stop_first and old.serving:
             self._do(old.name, Leave(old.name, f"{new.name} fits nowhere beside it: {why}"), holds=True)
+
+    def _may_go(self, old: ReplicaNow, want: Want) -> bool:
+        """Not while others of the model are down, or more are wanted by now and have not come up.
+
+        Where policy allows it, it makes room for those that fit nowhere.
+        """
+        leaving = {action.replica for action in self.actions if isinstance(action, Leave)}
+        members = self._members[want.model]
+        serving = sum(now.serving and now.name not in leaving for now in members)
+        blocked = any(now.replica.phase is Phase.WAITING and now.replica.why.startswith(_NO_FIT) for now in members)
+        return serving > want.replicas or not old.serving or (want.rules.on_full is OnFull.STOP_FIRST and blocked)
+
+    def _settle_waiting(self, new: ReplicaNow, old: ReplicaNow) -> None:
+        """The old one has lost its place: one of the two is enough."""
+        if new.live or new.replica.stop_first:
+            self._remove(old, f"{new.name} takes its place")
+        else:
+            self._remove(new, f"{old.name} waits for a place itself")
 
     def _replace(self, members: Sequence[ReplicaNow], want: Want) -> None:
         active = [now for now in members if _is_active(now)]
@@ -267,8 +292,15 @@ class Planner:
         ]
         # Room that was made for one is nobody else's.
         for now in sorted(waiting, key=lambda one: (not one.replica.stop_first, one.replica.made_at, one.name)):
-            if not self._waits_for_room(now):
+            # One that had been given up may count again.
+            if not self._waits_for_room(now) and self._live(now.replica.model) <= self._wanted(now.replica.model):
                 self._place(now)
+
+    def _live(self, model: str) -> int:
+        return sum(now.live for now in self._members.get(model, ())) + self._started[model]
+
+    def _wanted(self, model: str) -> int:
+        return self.seen.wants[model].replicas
 
     def _waits_for_room(self, now: ReplicaNow) -> bool:
         """What it replaces goes first, and is not gone yet."""
@@ -284,11 +316,13 @@ class Planner:
         if isinstance(result, Placed):
             self._do(now.name, Start(now.name, demand, result, replica.reason or "it is wanted"))
             for shard in result.shards:
-                self.board.claim(replica, shard, f"{now.name} (starting)")
+                self._take(self.board, replica, shard)
+                self._taken.append((replica, shard))
+            self._started[replica.model] += 1
             return
         self._refused[asked] = result
         if not self._goes_first(now, want, demand):
-            self._do(now.name, Blocked(now.name, demand, result, f"no node fits: {reasons_in_short(result)}"))
+            self._do(now.name, Blocked(now.name, demand, result, f"{_NO_FIT}: {reasons_in_short(result)}"))
 
     def _goes_first(self, now: ReplicaNow, want: Want, demand: Demand) -> bool:
         """Whether the one it replaces may be stopped to make room: policy allows it, and it would help."""
@@ -296,12 +330,19 @@ class Planner:
         old = self.seen.replicas.get(replica.replaces)
         if want.rules.on_full is not OnFull.STOP_FIRST or old is None or not _is_active(old):
             return False
+        if old.standing is Standing.GONE:  # nobody could stop it now
+            return False
         without = board_of(self.seen.nodes, self.seen.replicas.values(), frozenset({old.name}))
+        for replica_too, shard in self._taken:
+            self._take(without, replica_too, shard)
         if not isinstance(place(attrs.evolve(demand, avoid=frozenset()), without.offers()), Placed):
             return False
         why = f"it fits nowhere beside {old.name}, and placement.on_full is {want.rules.on_full}"
         self._do(now.name, StopFirst(now.name, old.name, old.replica.spec, why))
         return True
+
+    def _take(self, board: Board, replica: Replica, shard: ShardPlace) -> None:
+        board.claim(replica, shard, f"{replica.name} (starting)")
 
     @property
     def board(self) -> Board:

@@ -76,6 +76,7 @@ class Proof:
     failures: int = 0  # in a row, after it was proved
     why: str = ""  # what the last try said
     tried_at: float | None = None
+    healthy_at: float | None = None  # since it said that it is well; only an answer is progress then
 
 
 NO_PROOF = Proof()

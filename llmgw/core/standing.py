@@ -123,7 +123,8 @@ def _gone(shard: ShardNow, nodes: Mapping[str, NodeNow]) -> str:
         return f"{shard.node} was removed"
     if node.gone:
         return node.gone
-    if node.behind_s > node.times.obey_within and shard.seen is None:
+    deaf = node.state is NodeState.READY and node.behind_s > node.times.obey_within
+    if deaf and shard.seen is None:
         return f"{node.name} did not take it in for {node.behind_s:.0f} s: withdrawn"
     return ""
 

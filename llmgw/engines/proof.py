@@ -33,6 +33,7 @@ class Prover:
 
     client: EngineClient
     route: str = field(default="", init=False)
+    well: bool = field(default=False, init=False)  # it said so itself
 
     async def healthy(self, within_s: float) -> str:
         """Why ``/health`` says no; empty: it says yes, or there is none."""
@@ -41,7 +42,8 @@ class Prover:
                 status, body = await self.client.fetch("/health", ANSWER_MAX)
             except FAILURES as error:
                 return f"/health: {error or type(error).__name__}"
-            return "" if status < 300 or status in (404, 405) else f"/health answered {status} {_words(body)}".rstrip()
+            self.well = status < 300
+            return "" if self.well or status in (404, 405) else f"/health answered {status} {_words(body)}".rstrip()
         return f"/health did not answer within {within_s:g} s"
 
     async def answers(self, within_s: float) -> str:

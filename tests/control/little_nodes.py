@@ -53,6 +53,7 @@ class Shard:
     listener: MemoryListener = field(factory=MemoryListener)
     told: bool = False  # its end was reported
     _asked: bool = False
+    _spawned: bool = False
     _process: trio.CancelScope = field(factory=trio.CancelScope)
 
     @property
@@ -66,11 +67,16 @@ class Shard:
     @property
     def there(self) -> bool:
         """It has, or still holds, memory of its GPUs."""
-        return self.state not in ENDED and self.state is not ShardState.STARTING
+        return self.state not in ENDED and self._spawned
+
+    @property
+    def comes(self) -> bool:
+        return self.state is ShardState.STARTING and not self._asked
 
     async def run(self) -> None:
         with self._process:
             await trio.sleep(self.manner.starts_s)
+            self._spawned = True
             self.to(ShardState.LOADING)
             async with trio.open_nursery() as nursery:
                 if self.rank == 0:
@@ -230,7 +236,7 @@ class Node:
         shard = self.shards[launch.id] = Shard(launch, self._ports, self.manner_of(launch))
         for uuid in launch.gpus:
             card = next(gpu for gpu in self.gpus if gpu.uuid == uuid)
-            here = [one for one in self.shards.values() if uuid in one.launch.gpus and one.state not in ENDED]
+            here = [one for one in self.shards.values() if uuid in one.launch.gpus and (one.there or one.comes)]
             needs = [one.launch.need_mib or card.total_mib for one in here]
             assert sum(needs) <= card.total_mib - card.foreign_mib, f"{uuid} is used twice: {[one.id for one in here]}"
         self.nursery.start_soon(shard.run)

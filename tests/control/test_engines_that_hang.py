@@ -14,6 +14,7 @@ from llmgw.gateway.limits import RelayLimits
 from llmgw.tasks.alarms import Alarms
 from llmgw.tasks.memory import MemoryListener
 from tests.control.little_cluster import SPEC, little_cluster, want
+from tests.control.little_nodes import Manner
 from tests.gateway import world
 
 TWO = {"node-1": 1, "node-2": 1}
@@ -112,3 +113,26 @@ async def test_of_a_model_that_hangs_altogether_one_restarts_after_another_and_n
         assert len(little.serving()) == 1
         assert "3 restarts within an hour" in little.there.passes.said
         assert "unwell" in little.shown("m-2")["why"]
+
+
+async def test_one_that_says_it_is_well_and_never_answers_is_started_again(tmp_path, autojump_clock):
+    """Its log grows and its CPU is busy all the time: that is no progress once it has loaded."""
+    spec = attrs.evolve(SPEC, start_within_s=60)
+    manners = {"m-1.g1.r0": Manner(health_after_s=1, ready_after_s=1e6)}
+    async with little_cluster(tmp_path, {"node-1": 1}, [want(spec=spec)], manners=manners) as little:
+        took = await little.until(lambda: little.told("replica.failed"), 100)
+        assert 60 <= took <= 66
+        [failed] = little.told("replica.failed")
+        assert "no progress for 61 s while it started: no answer to a request" in failed.sentence
+        await little.until(little.serving)
+
+
+async def test_one_that_hangs_while_nobody_leads_is_not_adopted_for_ever(tmp_path, autojump_clock):
+    spec = attrs.evolve(SPEC, start_within_s=60)
+    async with little_cluster(tmp_path, {"node-1": 1}, [want(spec=spec)]) as little:
+        await little.until(little.serving)
+        little.shard("m-1").wedge()
+        await little.leader_dies()
+        await little.lead()
+        await little.until(lambda: little.told("replica.failed"), 70)
+        await little.until(little.serving)

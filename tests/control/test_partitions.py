@@ -154,6 +154,23 @@ async def test_with_the_store_away_nothing_happens_and_everything_goes_on(tmp_pa
         assert any("the store is away" in one.sentence for one in little.told("leader.doubts"))
 
 
+async def test_a_node_that_was_given_up_comes_back_while_the_store_is_away(tmp_path, autojump_clock):
+    async with little_cluster(tmp_path, {"node-1": 1, "node-2": 1}, [want()]) as little:
+        await little.until(little.serving)
+        node = little.home("m-1")
+        node.cut = True
+        await little.there.joining.give_up(ANN, node.name)
+        await little.until(lambda: little.serving() and little.home("m-1") is not node)
+        little.store_goes_away()
+        node.cut = False
+        await trio.sleep(10)
+        assert little.there.joining.nodes[node.name].given_up_at
+        little.store_comes_back()
+        await little.until(lambda: not little.there.joining.nodes[node.name].given_up_at, 5)
+        await little.quiet()
+        assert len(little.running()) == 1
+
+
 # -- C28 --------------------------------------------------------------------------------------------
 
 
