@@ -33,6 +33,7 @@ from llmgw.core.offers import Demand, demand_of
 from llmgw.core.placement import Placed, ShardPlace, Unplaceable, place
 from llmgw.core.placement_explained import reasons_in_short
 from llmgw.core.replicas import Phase, Replica, ReplicaLimits, ReplicaNow, Standing, backoff, by_model
+from llmgw.core.worth import NOT_SERVING, away_from, is_active, slot_worth, wants_out
 
 _SCALED = "no longer wanted"
 _NO_FIT = "no node fits"
@@ -81,7 +82,7 @@ class Planner:
         want = self.seen.wants.get(name)
         for now in members:
             self._finish(now)
-        active = [now for now in members if _is_active(now)]
+        active = [now for now in members if is_active(now)]
         if want is None:
             for now in active:
                 self._remove(now, "its model is no longer wanted")
@@ -153,10 +154,10 @@ class Planner:
         if replica.restores is not None and self._did_not_come_up(now, want):
             return
         if replica.revision == want.spec.revision or replica.gave_up_on == want.spec.revision:
-            if replica.leave_why and now.standing in _NOT_SERVING:
+            if replica.leave_why and now.standing in NOT_SERVING:
                 self._renewed(now, want, replica.leave_why)
             return
-        if now.standing in _NOT_SERVING:
+        if now.standing in NOT_SERVING:
             self._renewed(now, want, "its engine's spec changed")
 
     def _renewed(self, now: ReplicaNow, want: Want, why: str) -> None:
@@ -179,12 +180,12 @@ class Planner:
         by_name = {now.name: now for now in members}
         for now in members:
             old_name = now.replica.replaces
-            if not old_name or not _is_active(now):
+            if not old_name or not is_active(now):
                 continue
             old = by_name.get(old_name)
             if old is None:
                 self._do(now.name, Settled(now.name, old_name))
-            elif _is_active(old):
+            elif is_active(old):
                 self._settle_pair(now, old, want)
 
     def _settle_pair(self, new: ReplicaNow, old: ReplicaNow, want: Want) -> None:
@@ -195,7 +196,7 @@ class Planner:
             self._do(old.name, act, holds=True)
         elif old.replica.phase is Phase.WAITING:
             self._settle_waiting(new, old)
-        elif old.serving and not _wants_out(old, want) and not new.serving:
+        elif old.serving and not wants_out(old, want) and not new.serving:
             self._remove(new, f"no longer needed: {old.name} serves")
         elif new.replica.stop_first and old.serving:
             self._do(old.name, Leave(old.name, f"{new.name} fits nowhere beside it: {why}"), holds=True)
@@ -219,7 +220,7 @@ class Planner:
             self._remove(new, f"{old.name} waits for a place itself")
 
     def _replace(self, members: Sequence[ReplicaNow], want: Want) -> None:
-        active = [now for now in members if _is_active(now)]
+        active = [now for now in members if is_active(now)]
         replaced = {now.replica.replaces for now in active}
         standing = [now for now in active if now.standing is not Standing.GONE]
         # Those created in this very pass count as well.
@@ -227,20 +228,20 @@ class Planner:
         room = want.replicas + 1 - len(standing) - coming
         surges = sum(bool(now.replica.replaces) for now in standing)
         for now in sorted(active, key=lambda one: (one.standing is not Standing.GONE, one.name)):
-            why = _wants_out(now, want)
+            why = wants_out(now, want)
             if not why or now.name in replaced or now.name in self._acted or room <= 0:
                 continue
             if now.standing is not Standing.GONE and (surges or not now.serving):
                 continue
-            create = Create(want.model, want.spec, why, now.name, _away_from(now))
+            create = Create(want.model, want.spec, why, now.name, away_from(now))
             self._do(now.name, create, holds=now.standing is Standing.GONE)
             room, surges = room - 1, surges + 1
 
     # -- how many -------------------------------------------------------------------------------------
 
     def _count(self, members: Sequence[ReplicaNow], want: Want) -> None:
-        names = {now.name for now in members if _is_active(now)}
-        slots = [now for now in members if _is_active(now) and now.replica.replaces not in names]
+        names = {now.name for now in members if is_active(now)}
+        slots = [now for now in members if is_active(now) and now.replica.replaces not in names]
         lacking = want.replicas - len(slots)
         if lacking > 0:
             back = self._returning(members, want)[:lacking]
@@ -252,10 +253,11 @@ class Planner:
                 )
         elif lacking < 0:
             why = f"{want.replicas} are wanted, {len(slots)} are there"
-            for now in sorted(slots, key=lambda one: _worth(one, want))[:-lacking]:
+            successors = {now.replica.replaces: now for now in members if is_active(now)}
+            for now in sorted(slots, key=lambda one: slot_worth(one, successors.get(one.name), want))[:-lacking]:
                 self._remove(now, why)
                 for other in members:
-                    if other.replica.replaces == now.name and _is_active(other):
+                    if other.replica.replaces == now.name and is_active(other):
                         self._remove(other, why)
 
     def _returning(self, members: Sequence[ReplicaNow], want: Want) -> list[ReplicaNow]:
@@ -328,7 +330,7 @@ class Planner:
         """Whether the one it replaces may be stopped to make room: policy allows it, and it would help."""
         replica = now.replica
         old = self.seen.replicas.get(replica.replaces)
-        if want.rules.on_full is not OnFull.STOP_FIRST or old is None or not _is_active(old):
+        if want.rules.on_full is not OnFull.STOP_FIRST or old is None or not is_active(old):
             return False
         if old.standing is Standing.GONE:  # nobody could stop it now
             return False
@@ -364,40 +366,3 @@ class Planner:
         """An operator gave up each of its nodes: that is nothing to doubt."""
         nodes = [self.seen.nodes.get(shard.node) for shard in self.seen.replicas[name].shards]
         return bool(nodes) and all(node is None or node.given_up for node in nodes)
-
-
-_NOT_SERVING = frozenset({Standing.WAITING, Standing.STARTING, Standing.LOADING, Standing.BROKEN, Standing.STOPPING})
-
-
-def _is_active(now: ReplicaNow) -> bool:
-    """It counts for what is wanted: not on its way out."""
-    return now.replica.phase in (Phase.WAITING, Phase.WANTED, Phase.RESTARTING)
-
-
-def _wants_out(now: ReplicaNow, want: Want) -> str:
-    """Why another should take its place; empty: it may stay."""
-    replica = now.replica
-    if now.standing is Standing.GONE:
-        return now.why
-    if replica.leave_why:
-        return replica.leave_why
-    if replica.revision != want.spec.revision and replica.gave_up_on != want.spec.revision:
-        return f"its engine's spec changed ({replica.revision} -> {want.spec.revision})"
-    return ""
-
-
-def _away_from(now: ReplicaNow) -> tuple[str, ...]:
-    """Where its successor must not go: a node that is not there is no place anyway, but it may come back."""
-    return tuple(dict.fromkeys(place.node for place in now.replica.shards)) if now.standing is Standing.GONE else ()
-
-
-_WORTH = (
-    Standing.WAITING, Standing.BROKEN, Standing.STOPPING, Standing.ENDED, Standing.GONE, Standing.STARTING,
-    Standing.LOADING, Standing.UNKNOWN, Standing.SERVING,
-)  # fmt: skip
-
-
-def _worth(now: ReplicaNow, want: Want) -> tuple[int, bool, int, float, str]:
-    """Who goes first when there are too many: what serves least, is out of date, has least in flight, is youngest."""
-    worth = _WORTH.index(now.standing) if now.standing in _WORTH else len(_WORTH)
-    return worth, not _wants_out(now, want), now.in_flight, -now.replica.made_at, now.name

@@ -170,6 +170,7 @@ def look_at_plans(little):
 
     async def looked_at(made: Plan, more=()):
         seen = cluster.observe()
+        told = f"{made}\n{little.story()}"
         for model, wish in little.wants.items():
             its = [now for now in seen.replicas.values() if now.replica.model == model]
             acts = {action.replica: action for action in made.actions if hasattr(action, "replica")}

@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from llmgw.core.actions import Blocked, Create, Fail, Forget, Leave, Return, Start, Stop, StopFirst
 from llmgw.core.applied import applied, slug
+from llmgw.core.claims import board_of
 from llmgw.core.engine_spec import EngineSpec, OnFull, PlacementRules, Want
 from llmgw.core.gpus import Gpu
 from llmgw.core.node_life import NodeNow, doubts
+from llmgw.core.placement import ShardPlace
 from llmgw.core.reconcile import Seen, plan
-from llmgw.core.replicas import NO_PROOF, Phase, Proof, ReplicaLimits, ReplicaNow, Standing
+from llmgw.core.replicas import NO_PROOF, Phase, Proof, Replica, ReplicaLimits, ReplicaNow, Standing
 from llmgw.core.shards import Exit, ShardSeen, ShardState
 from llmgw.core.standing import stand
 
@@ -476,3 +478,81 @@ def test_a_replica_that_waits_for_its_place_is_forgotten_when_it_is_not_wanted()
 
 def test_standing_is_told_with_its_age():
     assert ReplicaNow(Cluster(wants={"m": want(1)}).run(2).rows["m-1"], Standing.UNKNOWN).live
+
+
+# -- found by stories of the whole control plane ------------------------------------------------------
+
+
+def now_of(name, standing, phase=Phase.WANTED, healthy_s=5.0, **row):
+    return ReplicaNow(Replica(name, "m", row.pop("spec", SPEC), phase, **row), standing, healthy_s=healthy_s)
+
+
+def planned(*replicas, n=1, **rules):
+    return plan(Seen({"m": want(n, **rules)}, {one.name: one for one in replicas}, {}, 100.0), LIMITS).actions
+
+
+def test_a_slot_is_worth_as_much_as_the_better_of_a_replica_and_its_successor():
+    gone, successor = now_of("m-1", Standing.GONE), now_of("m-3", Standing.SERVING, replaces="m-1")
+    acts = planned(gone, now_of("m-2", Standing.LOADING), successor)
+    assert {action.replica for action in acts} == {"m-2"}
+
+
+def test_the_old_one_stays_while_more_are_wanted_than_serve():
+    old = now_of("m-1", Standing.SERVING, leave_why="restart asked by ann")
+    new = now_of("m-2", Standing.SERVING, replaces="m-1", healthy_s=60)
+    assert Leave not in map(type, planned(old, new, now_of("m-3", Standing.LOADING), n=2))
+    assert Leave in map(type, planned(old, new, now_of("m-3", Standing.SERVING), n=2))
+
+
+def test_of_a_replica_without_a_place_and_its_successor_one_is_enough():
+    waiting = now_of("m-1", Standing.WAITING, Phase.WAITING, healthy_s=0, retry_at=1000)
+    comes = now_of("m-2", Standing.STARTING, replaces="m-1", healthy_s=0)
+    waits = now_of("m-2", Standing.WAITING, Phase.WAITING, healthy_s=0, replaces="m-1")
+    assert [(type(a), a.replica) for a in planned(waiting, comes)] == [(Forget, "m-1")]
+    assert [(type(a), a.replica) for a in planned(waiting, waits)] == [(Forget, "m-2")]
+
+
+def test_nothing_starts_while_more_live_than_are_wanted():
+    """Both had been given up and count again."""
+    back, starting = now_of("m-1", Standing.UNKNOWN), now_of("m-2", Standing.STARTING, replaces="m-1", healthy_s=0)
+    waiting = now_of("m-3", Standing.WAITING, Phase.WAITING, healthy_s=0, replaces="m-2")
+    assert not planned(back, starting, waiting)
+
+
+def test_memory_of_a_shard_that_nobody_claims_is_not_free():
+    cluster = Cluster(nodes=1, gpus=1)
+    stray = {"x-9.g1.r0": ShardSeen("x-9.g1.r0", ShardState.LOADING, gpu_mib={"node-0-0": 16_000})}
+    card = Gpu("node-0-0", 0, "", 24_576, 16_600, 16_000)
+    node = attrs.evolve(cluster.node_now("node-0"), shards=stray, gpus=(card,))
+    board = board_of({"node-0": node}, ())
+    board.claim(Replica("m-1", "m", SPEC), ShardPlace(0, "node-0", ("node-0-0",), 4_000), "m-1 (starting)")
+    assert board.offer("node-0").gpus[0].free_mib == 24_576 - 16_600 - 4_000
+
+
+def test_without_a_replica_its_measured_memory_is_free_too():
+    cluster = running(1, nodes=1, gpus=1)
+    id = cluster.rows["m-1"].instance(0)
+    node, seen = cluster.shards[id]
+    cluster.shards[id] = node, attrs.evolve(seen, gpu_mib={"node-0-0": 19_000})
+    here = attrs.evolve(cluster.node_now("node-0"), gpus=(Gpu("node-0-0", 0, "", 24_576, 19_500, 19_000),))
+    replicas = cluster.seen().replicas.values()
+    assert board_of({"node-0": here}, replicas).offer("node-0").gpus[0].free_mib == 24_576 - 20_000 - 500
+    assert board_of({"node-0": here}, replicas, frozenset({"m-1"})).offer("node-0").gpus[0].free_mib == 24_576 - 500
+
+
+def test_a_silent_node_is_not_called_disobedient():
+    silent = NodeNow("node-0", heard_s=8.0, rev=5, obeys=4, behind_s=12.0)
+    row = Replica("m-1", "m", SPEC, Phase.WANTED, 1, (ShardPlace(0, "node-0"),))
+    assert stand(row, {"node-0": silent}, NO_PROOF, LIMITS, 0, 0).standing is Standing.UNKNOWN
+
+
+def test_who_slept_gives_every_node_its_grace_anew():
+    asleep = NodeNow("node-0", heard_s=360.0, awake_s=3.0)
+    assert not asleep.gone
+    assert attrs.evolve(asleep, awake_s=61.0).gone == "node-0 silent for 360 s"
+
+
+def test_a_leader_that_has_yet_to_hear_most_of_its_nodes_doubts_itself_once_they_had_the_time():
+    nodes = [NodeNow(f"n{i}", heard_s=None if i else 0.1, silent_for=9.0) for i in range(3)]
+    assert doubts(nodes, 0, "") == "2 of 3 nodes are silent"
+    assert doubts([attrs.evolve(node, silent_for=3.0) for node in nodes], 0, "") == ""
