@@ -170,20 +170,21 @@ def look_at_plans(little):
 
     async def looked_at(made: Plan, more=()):
         seen = cluster.observe()
-        told = f"{made}\n{little.story()}"
+
+        def told(what):
+            return f"{what}: {made}\n{little.story()}"
+
         for model, wish in little.wants.items():
             its = [now for now in seen.replicas.values() if now.replica.model == model]
             acts = {action.replica: action for action in made.actions if hasattr(action, "replica")}
             live = sum(now.live for now in its)
             starts = [now for now in its if isinstance(acts.get(now.name), Start)]
-            assert not starts or live + len(starts) <= wish.replicas + 1, (
-                f"{model} has {live} live: {made}\n{little.story()}"
-            )
+            assert not starts or live + len(starts) <= wish.replicas + 1, told(f"{model} has {live} live")
             serving = [now.name for now in its if now.serving]
             makes_room = wish.rules.on_full is OnFull.STOP_FIRST and any("no node fits" in now.why for now in its)
             ended = [name for name in serving if takes_away(acts.get(name)) and not makes_room]
             left = len(serving) - len(ended)
-            assert left >= min(wish.replicas, len(serving)), f"{model} has {serving}: {told}"
+            assert left >= min(wish.replicas, len(serving)), told(f"{model} has {serving}")
         await apply(made, more)
         rows = cluster.rows.values()
         at = [(id, place.node) for row in rows for id, place in zip(row.instances, row.shards, strict=True)]
