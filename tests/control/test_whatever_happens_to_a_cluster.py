@@ -62,7 +62,7 @@ happenings = st.one_of(
 stories = st.lists(st.tuples(happenings, st.sampled_from([0.05, 0.3, 1.2, 3.0])), min_size=3, max_size=14)
 
 
-@settings(max_examples=settings().max_examples if settings().max_examples > 100 else 25)
+@settings(max_examples=settings().max_examples if settings().max_examples > 100 else 50)
 @given(stories, st.sampled_from([2, 4]), st.sampled_from(OnFull))
 def test_whatever_happens_it_ends_as_it_is_wanted(story, gpus, on_full):
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
