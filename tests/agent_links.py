@@ -163,6 +163,14 @@ class FakeEngines:
 class FakeGpus:
     driver = ""
 
+    def __init__(self) -> None:
+        self.against = {("GPU-1", "xid 79")}
+
+    def clear(self, uuid: str, cause: str) -> bool:
+        known = (uuid, cause) in self.against
+        self.against.discard((uuid, cause))
+        return known
+
     def seen(self) -> tuple[Gpu, ...]:
         return (Gpu("GPU-1", 0, "H100", 81_559),)
 

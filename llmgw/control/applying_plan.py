@@ -106,7 +106,6 @@ class Applying:
         data = {"model": known.model, "generation": known.generation} if known is not None else {}
         self.events.tell(EVENT_OF[type(action)], subject, str(action), why=getattr(action, "why", ""), **data)
 
-
     def _count(self, action: Action, subject: str) -> None:
         counts, row = self.cluster.counts, self.cluster.rows.get(subject)
         if row is None:
