@@ -12,6 +12,7 @@ def check_names(models: Sequence[Written], problems: Problems) -> None:
     _check_models_and_aliases(models, problems)
     _check_adapters(models, problems)
     _check_fallbacks(models, problems)
+    _check_apart_from(models, problems)
 
 
 def _check_ids(models: Sequence[Written], problems: Problems) -> None:
@@ -123,3 +124,13 @@ def _path(came_from: Mapping[str, str], end: str) -> list[str]:
     while came_from[path[0]]:
         path.insert(0, came_from[path[0]])
     return path
+
+
+def _check_apart_from(models: Sequence[Written], problems: Problems) -> None:
+    """What keeps away from a model that is not there keeps away from nothing, and nobody would notice."""
+    there = {written.model.name for written in models}
+    for written in models:
+        for index, other in enumerate(written.want.rules.apart_from if written.want else ()):
+            if other not in there:
+                place = f"{written.where}.placement.apart_from[{index}]"
+                problems.add(place, f"no model is called {other!r}", meant(other, there))

@@ -9,7 +9,9 @@ from llmgw.config.problems import Problems, Refused
 from llmgw.config.read import read_table
 from llmgw.config.settings import EngineSettings, PlacementSettings
 from llmgw.config.units import shown
+from llmgw.config.wanted_words import check_words
 from llmgw.core.engine_spec import MIB, EngineSpec, OnFull, PlacementRules, Strategy, Want
+from llmgw.core.joining import may_be_named
 
 KEYS = ("replicas", "engine", "placement")
 REPLICAS_MAX = 1000
@@ -33,8 +35,12 @@ def read_want(
     with problems.at(f"{where}.replicas"):
         least, most = _replicas(model.get("replicas", 1))
     spec = _spec(engine)
-    _check(spec, model.get("engine"), where, problems)
-    return Want(name, spec, _rules(placement), least, most)
+    if isinstance(model.get("engine"), dict):
+        _check(spec, where, problems)
+        check_words(spec, f"{where}.engine", problems)
+    rules = _rules(placement)
+    _check_rules(rules, name, f"{where}.placement", problems)
+    return Want(name, spec, rules, least, most)
 
 
 def _table(
@@ -99,9 +105,7 @@ def _rules(values: Mapping[str, Any]) -> PlacementRules:
     )
 
 
-def _check(spec: EngineSpec, table: object, where: str, problems: Problems) -> None:
-    if not isinstance(table, dict):
-        return
+def _check(spec: EngineSpec, where: str, problems: Problems) -> None:
     at = f"{where}.engine"
     if spec.preset == "program" and not spec.executable:
         problems.add(f"{at}.executable", "a program needs one", 'write executable = ["/path/of/it"]')
@@ -113,3 +117,14 @@ def _check(spec: EngineSpec, table: object, where: str, problems: Problems) -> N
         problems.add(f"{at}.exclusive", "a whole card can't be shared", "write gpu_memory, or take exclusive out")
     if spec.fetch and not spec.model.startswith("/"):
         problems.add(f"{at}.fetch", "nobody knows where its files belong", "write model as an absolute path")
+
+
+def _check_rules(rules: PlacementRules, model: str, at: str, problems: Problems) -> None:
+    for index, node in enumerate(rules.nodes):
+        if not may_be_named(node):
+            what = f"{shown(node)} is no name of a node"
+            problems.add(f"{at}.nodes[{index}]", what, "write it as `llmgw ctl nodes` does, like node-1")
+    for index, other in enumerate(rules.apart_from):
+        if model and other == model:
+            way_out = "write one_per_node = true to keep its replicas apart"
+            problems.add(f"{at}.apart_from[{index}]", f"{shown(other)} is this model itself", way_out)

@@ -82,10 +82,59 @@ ENGINE = '[[models]]\nname = "m"\n%s\n[models.engine]\n%s\n'
         ("", "gpus = 1\nexclusive = false", "a whole card can't be shared"),
         ("", 'fetch = ["x"]\nmodel = "org/name"', "nobody knows where its files belong"),
         ("", 'start_within = "soon"', "models[0].engine.start_within"),
+        ("", 'executable = [""]', "models[0].engine.executable[0]: it is an empty word, write the program"),
+        ("", 'executable = ["vllm", " "]', "models[0].engine.executable[1]: it is an empty word"),
+        ("", 'cwd = "srv/engine"', "models[0].engine.cwd: 'srv/engine' is no absolute path, write it like /srv"),
+        ("", 'cwd = "~/engine"', "models[0].engine.cwd: '~/engine' is no absolute path"),
+        ("", 'ports = ["grpc", "Grpc-2"]', "models[0].engine.ports[1]: 'Grpc-2' is no name for a port, write small"),
+        ("", 'ports = [""]', "models[0].engine.ports[0]: '' is no name for a port"),
+        ("", 'ports = ["grpc", "grpc"]', "models[0].engine.ports[1]: 'grpc' is there twice, take one"),
+        ("", 'ports = ["http"]', "models[0].engine.ports[0]: vllm has a port 'http' already"),
+        ("", 'env = {"" = "x"}', "models[0].engine.env: '' is no name of a variable, write it like HF_HOME"),
+        ("", 'env = {"A=B" = "x"}', "models[0].engine.env: 'A=B' is no name of a variable"),
+        ("", 'env = {"A\\u0000" = "x"}', "is no name of a variable"),
+        ("", 'env = {LLMGW_X = "x"}', "models[0].engine.env.LLMGW_X: variables that begin with LLMGW_ are the gate"),
+        ("", 'args = ["--port={prot}"]', "models[0].engine.args[0]: nobody fills in {prot}, did you mean {port}?"),
+        ("", 'args = ["{model}"]', "nobody fills in {model}, write what you mean; there are {host}, {port}, {gpus}, "),
+        ("", 'args = ["--x", "{port:rpc}"]', 'engine.args[1]: nobody fills in {port:rpc}, write ports = ["rpc"] too'),
+        ("", 'args = ["{port:}"]', "nobody fills in {port:}, write what you mean"),
+        ("", 'args = ["{key_file}"]', "nobody fills in {key_file}"),
+        ("", 'preset = "sglang"\napi_key = false\nargs = ["{key_file}"]', "nobody fills in {key_file}"),
+        ("", 'env = {ADDRESS = "{hosts}:{port}"}', "models[0].engine.env.ADDRESS: nobody fills in {hosts}, did you"),
+        ("", 'executable = ["/opt/{name}"]', "models[0].engine.executable[0]: nobody fills in {name}"),
+        ("", '[models.placement]\nnodes = [""]', "models[0].placement.nodes[0]: '' is no name of a node, write it as"),
+        ("", '[models.placement]\nnodes = ["a", "b c"]', "models[0].placement.nodes[1]: 'b c' is no name of a node"),
+        ("", '[models.placement]\napart_from = ["m"]', "placement.apart_from[0]: 'm' is this model itself, write one_"),
+        ("", '[models.placement]\napart_from = ["mm"]', "placement.apart_from[0]: no model is called 'mm', did you"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_its_place(model, engine, says):
     assert any(says in one for one in refusals(ENGINE % (model, engine)))
+
+
+WORDS = [
+    "--host={host}", "{port}", "{port:http}", "{port:master}", "{port:rpc}", "{gpus}",
+    '{"a": 1}', '{"rope": {"type": "yarn"}}', "{}", "{0}", "{ x }", "{{ messages }}", "{{messages}}", "{% if x %}",
+    "${HOME}", "a{2,3}", "{a,b}", "f(x) { return; }",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_what_is_filled_in_and_the_engines_own_braces_may_stand_anywhere(word):
+    quoted = f"'''{word}'''"
+    engine = f'ports = ["rpc"]\nexecutable = ["/x", {quoted}]\nargs = [{quoted}, ""]\nenv = {{A = {quoted}}}'
+    (want,) = wants(ENGINE % ("", engine))
+    assert (want.spec.args, dict(want.spec.env)) == ((word, ""), {"A": word})
+
+
+def test_a_key_file_is_filled_in_where_the_preset_has_one():
+    assert wants(ENGINE % ("", 'preset = "sglang"\nargs = ["--config={key_file}", "{port:nccl}"]'))
+
+
+def test_nodes_and_another_model_to_stand_apart_from_are_taken():
+    two = WHOLE + 'nodes = ["node-1", "gpu_7.rack"]\napart_from = ["other"]\n[[models]]\nname = "other"\n'
+    (want,) = wants(two)
+    assert (want.rules.nodes, want.rules.apart_from) == (("node-1", "gpu_7.rack"), ("other",))
 
 
 def test_replicas_of_nothing_are_refused():
