@@ -10,6 +10,9 @@ import click
 from llmgw.cli.failure import Exit, printable
 from llmgw.config import Config, ConfigError, Problem, describe, load
 from llmgw.config.example import example
+from llmgw.core.engine_spec import Want
+from llmgw.nodes.certificates import Files
+from llmgw.store.place import place
 
 
 @click.command(name="check-config")
@@ -58,11 +61,34 @@ def _summary(config: Config) -> Iterator[str]:
     yield f"{config.file}: fine, {_count(models, 'model')} and {_count(endpoints, 'endpoint')}"
     yield f"  clients on {_scheme(config.listen.tls_cert)}://{config.listen.listen}"
     yield f"  operators on {_scheme(config.admin.tls_cert)}://{config.admin.listen}"
+    yield f"  agents {_agents(config)}"
+    wants = {want.model: want for want in config.wants}
     for model in config.fleet.models.values():
         names = f" (also {', '.join(model.aliases)})" if model.aliases else ""
-        served = ", ".join(f"{e.id} ({e.engine})" for e in model.endpoints) or "nothing"
+        served = [f"{e.id} ({e.engine})" for e in model.endpoints]
+        served += [_under_agents(wants[model.name])] if model.name in wants else []
         others = "".join(f", then {fallback.model}" for fallback in model.fallback)
-        yield f"  {model.name}{names}: {served}{others}"
+        yield f"  {model.name}{names}: {', '.join(served) or 'nothing'}{others}"
+
+
+def _agents(config: Config) -> str:
+    """Without a certificate nothing listens for them; without one in the config it is the data directory's."""
+    chain = Files(place(config.store, os.environ).data_dir / "certs").chain()
+    if config.agents.tls_cert or chain.exists():
+        return f"on {config.agents.listen}"
+    return f"off: no certificate ({chain}; `llmgw certs init` makes it)"
+
+
+def _under_agents(want: Want) -> str:
+    spec = want.spec
+    if want.least == want.most:
+        replicas = _count(want.most, "replica") if want.most else "no replicas"
+    else:
+        replicas = f"{want.least} to {want.most} replicas"
+    gpus = _count(spec.gpus, "GPU") if spec.gpus else "no GPU"
+    each = " each" if want.most > 1 and spec.gpus and spec.shards == 1 else ""
+    shards = f", {spec.shards} shards of {gpus}" if spec.shards > 1 else f", {gpus}{each}"
+    return f"{replicas} under agents ({spec.preset}{shards})"
 
 
 def _scheme(certificate: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from click.testing import CliRunner
 
 from llmgw.cli import main
@@ -10,6 +11,7 @@ GOOD = '[[models]]\nname = "m"\n[[models.endpoints]]\nurl = "http://h:1"\napi_ke
 
 
 def run(*arguments, **environ):
+    environ = {"STATE_DIRECTORY": "/nowhere", **environ}
     return CliRunner().invoke(main, ["check-config", *map(str, arguments)], env=environ)
 
 
@@ -26,11 +28,48 @@ def test_a_good_file_is_fine(tmp_path):
             f"{file}: fine, 2 models and 1 endpoint",
             "  clients on http://127.0.0.1:7440",
             "  operators on http://127.0.0.1:7442",
+            "  agents off: no certificate (/nowhere/certs/agents.pem; `llmgw certs init` makes it)",
             "  m (also n): h:1 (vllm), then spare",
             "  spare: nothing",
         ],
     )
     assert result.stderr.startswith(f"warning: {file}:models[1].endpoints: nothing serves this model")
+
+
+@pytest.mark.parametrize(
+    ("replicas", "engine", "says"),
+    [
+        ("2", "gpus = 2", "2 replicas under agents (vllm, 2 GPUs each)"),
+        ("1", "gpus = 1", "1 replica under agents (vllm, 1 GPU)"),
+        ("0", "gpus = 1", "no replicas under agents (vllm, 1 GPU)"),
+        ("{min = 1, max = 4}", "gpus = 1", "1 to 4 replicas under agents (vllm, 1 GPU each)"),
+        ("{min = 0, max = 4}", "gpus = 1", "0 to 4 replicas under agents (vllm, 1 GPU each)"),
+        ("2", 'preset = "sim"', "2 replicas under agents (sim, no GPU)"),
+        ("2", "gpus = 8\nshards = 2", "2 replicas under agents (vllm, 2 shards of 8 GPUs)"),
+    ],
+)
+def test_what_agents_shall_run_is_said_in_numbers(tmp_path, replicas, engine, says):
+    file = tmp_path / "llmgw.toml"
+    file.write_text(f'[[models]]\nname = "n"\nreplicas = {replicas}\n[models.engine]\n{engine}\n')
+
+    assert f"  n: {says}\n" in run(file).stdout
+
+
+def test_a_static_endpoint_and_replicas_serve_one_model(tmp_path):
+    file = tmp_path / "llmgw.toml"
+    file.write_text(GOOD + '[models.engine]\npreset = "sim"\n')
+
+    assert "  m: h:1 (vllm), 1 replica under agents (sim, no GPU)\n" in run(file).stdout
+
+
+def test_where_agents_connect_is_said_once_there_is_a_certificate(tmp_path):
+    file = tmp_path / "llmgw.toml"
+    file.write_text(GOOD + '[agents]\nlisten = "0.0.0.0:7000"\n')
+    certificates = tmp_path / "certs"
+    certificates.mkdir()
+    (certificates / "agents.pem").write_text("")
+
+    assert "  agents on 0.0.0.0:7000\n" in run(file, STATE_DIRECTORY=str(tmp_path)).stdout
 
 
 def test_a_bad_file_is_2_and_a_line_a_problem(tmp_path):
