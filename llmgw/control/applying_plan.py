@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import trio
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from llmgw.control.cluster import Cluster
 from llmgw.control.events import Events
+from llmgw.control.node_views import last_line
 from llmgw.core.actions import (
     Action,
     Again,
@@ -66,7 +67,7 @@ class Applying:
 
     async def apply(self, plan: Plan, more: Iterable[Replica] = ()) -> None:
         """One transaction, fenced. Raises StoreUnavailable, NotLeading; then nothing has changed anywhere."""
-        actions = [action for action in plan.actions if not self._told_already(action)]
+        actions = [self._with_last_words(one) for one in plan.actions if not self._told_already(one)]
         more = tuple(more)
         if not actions and not more:
             return
@@ -88,6 +89,13 @@ class Applying:
         self._blocked.update({action.replica: action.why for action in actions if isinstance(action, Blocked)})
         for action, subject in changed.said:
             self._tell(action, subject)
+
+    def _with_last_words(self, action: Action) -> Action:
+        """Why an engine failed is mostly the last line of its log."""
+        if not isinstance(action, Fail) or action.ill:
+            return action
+        words = last_line(self.cluster, self.cluster.rows[action.replica])
+        return evolve(action, why=f"{action.why}: {words}") if words and words not in action.why else action
 
     def _told_already(self, action: Action) -> bool:
         """A replica that goes on waiting for the same reason is no news."""

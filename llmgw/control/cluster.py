@@ -246,11 +246,11 @@ class Cluster:
                 del kept[id]
 
     def first_seen(self, seen: Seen) -> list[Replica]:
-        """Rows of several shards whose rank 0 has just told its ports."""
+        """Rows whose rank 0 has just told its ports: the other ranks are told them, and so is a later leader."""
         found = []
         for now in seen.replicas.values():
             row = now.replica
-            if len(row.shards) > 1 and row.phase is Phase.WANTED and not row.first_ports:
+            if row.shards and row.phase is Phase.WANTED and not row.first_ports:
                 shard = now.shards[0].seen
                 # While it is prepared its ports may still change.
                 if shard is not None and shard.state is ShardState.LOADING and shard.ports.get(HTTP):
@@ -263,10 +263,13 @@ class Cluster:
         if not now.shards:
             return None
         first = now.shards[0]
-        node = nodes.get(first.node)
-        if first.seen is None or node is None or not first.seen.ports.get(HTTP):
+        node, row = nodes.get(first.node), now.replica
+        if node is None:
             return None
-        return first.seen.host or node.address, first.seen.ports[HTTP]
+        if first.seen is not None and first.seen.ports.get(HTTP):
+            return first.seen.host or node.address, first.seen.ports[HTTP]
+        # Its node has not reported to this leader: where it was, if it answers there with its own key.
+        return (row.first_host, row.first_ports[HTTP]) if first.seen is None and row.first_ports.get(HTTP) else None
 
 
 def signature(node: LiveNode) -> object:

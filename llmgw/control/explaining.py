@@ -10,7 +10,7 @@ from attrs import define
 from llmgw.control.cluster import Cluster, state_of
 from llmgw.control.nearest import meant
 from llmgw.control.node_views import state_shown, why_shown
-from llmgw.core.claims import board_of
+from llmgw.core.claims import apart_of, board_of
 from llmgw.core.explain import Considered, Explanation, Fact
 from llmgw.core.identity import Declined
 from llmgw.core.node_life import NodeNow
@@ -53,8 +53,9 @@ class Explaining:
         if replica is not None:
             row = replica.replica
             demand = demand_of(attrs.evolve(want, spec=row.spec), frozenset(row.home), frozenset(row.avoid))
+            demand = attrs.evolve(demand, shuns=frozenset(row.failed_on))
         without = frozenset({subject}) if replica is not None else frozenset()
-        board = board_of(seen.nodes, seen.replicas.values(), without)
+        board = board_of(seen.nodes, seen.replicas.values(), without, apart_of(seen.wants))
         try:
             world = suppose(World(demand, tuple(board.offers())), what_if, self.bytes_of)
         except Unknown as unknown:

@@ -43,6 +43,12 @@ NOT_OURS = "this credential is not known here; join again with a token from `llm
 NO_JOIN = "this join token is not known here; ask for one with `llmgw ctl nodes invite`"
 
 
+_IN_USE = (
+    "a node {name} is linked now: give this machine another --name, or stop the agent on that one first"
+    " (its engines run on, and are adopted by whoever joins as {name})"
+)
+
+
 @frozen
 class Invited:
     record: JoinTokenRecord
@@ -65,6 +71,7 @@ class Joining:
     _now: Callable[[], float] = field(repr=False)
     _chance: Callable[[int], bytes] = field(repr=False)
     on_ended: Callable[[str, str], None] = field(default=_nothing, repr=False)
+    is_linked: Callable[[str], bool] = field(default=lambda name: False, repr=False)  # a node of that name, now
     nodes: Mapping[str, NodeRecord] = field(factory=dict, init=False)  # those that belong here, by name
     _by_credential: Mapping[bytes, Admitted | Unwelcome] = field(factory=dict, init=False, repr=False)
     _tokens: Mapping[str, JoinTokenRecord] = field(factory=dict, init=False, repr=False)
@@ -102,6 +109,8 @@ class Joining:
             return Unwelcome(NO_JOIN)
         if not may_be_named(asked.node):
             return Unwelcome(f"{asked.node[:80]!r} is no name for a node: 1 to 63 letters, digits, '.', '_' or '-'")
+        if self.is_linked(asked.node):
+            return Unwelcome(_IN_USE.format(name=asked.node))
         credential = new_key(self._chance(32), CREDENTIAL_PREFIX)
         node = NodeRecord(
             asked.node, digest(credential), self._now(), token.id, dict(asked.labels), asked.address, asked.boot,

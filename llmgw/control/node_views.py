@@ -14,11 +14,12 @@ from llmgw.core.node_life import NodeNow
 from llmgw.core.offers import STALE_S, GpuOffer, NodeOffer
 from llmgw.core.placement_explained import why_nothing_lands
 from llmgw.core.reconcile import Seen
-from llmgw.core.replicas import NO_PROOF, Phase, ReplicaLimits, ReplicaNow, Standing
+from llmgw.core.replicas import NO_PROOF, Phase, Replica, ReplicaLimits, ReplicaNow, Standing
 from llmgw.core.shards import ShardState
 from llmgw.nodes.registry import LiveNode
 
 CRASHING = "crash loop"
+LINE_MAX = 200
 
 
 def nodes_json(cluster: Cluster) -> list[dict[str, Any]]:
@@ -259,8 +260,26 @@ def _tally(states: list[str]) -> Mapping[str, int]:
 def find_shard(cluster: Cluster, replica: str, rank: int) -> tuple[str, str] | None:
     """Node and instance id of one shard."""
     row = cluster.rows.get(replica)
-    place = next((one for one in row.shards if one.rank == rank), None) if row is not None else None
-    return (place.node, row.instance(rank)) if place is not None and row is not None else None
+    if row is None:
+        return None
+    place = next((one for one in row.shards if one.rank == rank), None)
+    if place is not None:
+        return place.node, row.instance(rank)
+    # It has no place now; what its last incarnation said is kept for a while.
+    instance = row.instance(rank)
+    node = next((one for one in cluster.registry.nodes.values() if instance in one.tails), None)
+    return (node.name, instance) if node is not None else None
+
+
+def last_line(cluster: Cluster, row: Replica) -> str:
+    """What the last incarnation's rank 0, or the first rank that said anything, wrote last."""
+    for instance in row.instances:
+        for node in cluster.registry.nodes.values():
+            tail = node.tails.get(instance)
+            lines = [line.strip() for line in tail.text.splitlines() if line.strip()] if tail is not None else []
+            if lines:
+                return lines[-1][:LINE_MAX]
+    return ""
 
 
 def tail_of(cluster: Cluster, node: str, instance: str) -> tuple[str, float] | None:

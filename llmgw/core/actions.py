@@ -57,6 +57,7 @@ class Fail:
     pause_s: float
     ill: bool = False  # its processes run, but it answers nothing
     served: bool = False  # it had come up before
+    elsewhere: bool = False  # it failed too often where it is: another node is tried first
 
     def __str__(self) -> str:
         again = f", tried again in {self.pause_s:g} s" if self.pause_s >= 1 else ""

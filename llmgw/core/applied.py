@@ -53,7 +53,7 @@ def after(row: Replica, action: Action, wall: float, generation: int = 0) -> Rep
             return _to(row, Phase.WANTED, why, wall, generation=generation, shards=placed.shards, home=nodes, avoid=())
         case Blocked(why=why):
             return row if row.why == why else attrs.evolve(row, why=why)
-        case Fail(why=why, crashes=crashes, pause_s=pause_s, served=served):
+        case Fail(why=why, crashes=crashes, pause_s=pause_s, served=served, elsewhere=elsewhere):
             return _to(
                 row,
                 Phase.RESTARTING,
@@ -64,6 +64,8 @@ def after(row: Replica, action: Action, wall: float, generation: int = 0) -> Rep
                 last_end=why,
                 restores=None if served else row.restores,
                 stop_first=row.stop_first and not served,
+                home=() if elsewhere else row.home,
+                failed_on=row.home if elsewhere else row.failed_on,
                 reason=f"it failed {why}",
             )
         case Renew(spec=spec, restart=restart, why=why, gave_up_on=gave_up_on):

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from attrs import define, evolve, field
 
+from llmgw.core.engine_spec import Want
 from llmgw.core.gpus import Gpu
 from llmgw.core.node_life import NodeNow
 from llmgw.core.offers import Claim, GpuOffer, NodeOffer
@@ -17,6 +18,7 @@ class Board:
     """Claims as they stand, and as they become while a pass places one replica after another."""
 
     nodes: Mapping[str, NodeNow]
+    apart: Mapping[str, frozenset[str]] = field(factory=dict)  # of models: whom they must not stand beside
     _claims: dict[str, dict[str, list[Claim]]] = field(
         factory=lambda: defaultdict(lambda: defaultdict(list)), init=False
     )
@@ -60,6 +62,7 @@ class Board:
             node.memory_mib,
             dict(self._models[node.name]),
             node.has,
+            {model: self.apart[model] for model in self._models[node.name] if self.apart.get(model)},
         )
 
     def _cards(self, node: NodeNow) -> tuple[Gpu, ...]:
@@ -82,11 +85,19 @@ class Board:
         )
 
 
+def apart_of(wants: Mapping[str, Want]) -> dict[str, frozenset[str]]:
+    """By model, whom it must not stand beside; it counts in both directions."""
+    return {model: frozenset(want.rules.apart_from) for model, want in wants.items() if want.rules.apart_from}
+
+
 def board_of(
-    nodes: Mapping[str, NodeNow], replicas: Iterable[ReplicaNow], without: frozenset[str] = frozenset()
+    nodes: Mapping[str, NodeNow],
+    replicas: Iterable[ReplicaNow],
+    without: frozenset[str] = frozenset(),
+    apart: Mapping[str, frozenset[str]] | None = None,
 ) -> Board:
     """``without``: replicas whose claims are thought away, and what they were measured to use."""
-    board = Board(nodes)
+    board = Board(nodes, apart or {})
     for now in replicas:
         if now.name in without:
             for shard in now.shards:

@@ -73,6 +73,7 @@ class Model:
     context_max: int | None = None  # tokens, shown to clients as max_model_len
     bands: PoolBands = field(factory=PoolBands)  # how its pool admits, where it is not as all do
     adapters: frozenset[str] = frozenset()  # of the engines that agents run; an endpoint names its own
+    run_by_agents: bool = False  # its replicas come and go; without any it is not that nobody wanted it served
 
 
 @frozen

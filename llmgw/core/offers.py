@@ -61,6 +61,7 @@ class NodeOffer:
     memory_mib: int = 0
     models: Mapping[str, int] = field(factory=dict)  # shards of each model here
     has: frozenset[str] = frozenset()  # paths of model files that are there
+    apart: Mapping[str, frozenset[str]] = field(factory=dict)  # of models: whom they must not stand beside
 
 
 @frozen
@@ -77,6 +78,8 @@ class Demand:
     rules: PlacementRules = field(factory=PlacementRules)
     home: frozenset[str] = frozenset()
     avoid: frozenset[str] = frozenset()  # nodes it moves away from
+    shuns: frozenset[str] = frozenset()  # nodes where it failed again and again: others first
+    leaving: frozenset[str] = frozenset()  # nodes of the replica that it replaces
 
     @property
     def packs(self) -> bool:

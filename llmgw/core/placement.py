@@ -13,6 +13,7 @@ from llmgw.core.offers import DRIVER_MIB, DRIVER_SHARE, STALE_S, Demand, GpuOffe
 
 WEIGHTS: Mapping[str, float] = {
     "home": 4.0,  # its files are warm there, and nothing else moves
+    "luck": 8.0,  # it has not failed there again and again
     "files": 2.0,  # the weights are on its disk
     "apart": 3.0,  # fewer shards of the same model
     "room": 1.0,  # emptier nodes when spreading, fuller when packing
@@ -131,7 +132,12 @@ def _node_misses(demand: Demand, node: NodeOffer) -> list[Miss]:
         if node.labels.get(label) != value:
             misses.append(Miss("selector", f"{label}={value}", node.labels.get(label)))
     misses += [Miss("apart from", model) for model in rules.apart_from if node.models.get(model)]
-    if rules.one_per_node and node.models.get(demand.model):
+    misses += [
+        Miss("apart from", model)
+        for model, others in node.apart.items()
+        if demand.model in others and node.models.get(model) and model not in rules.apart_from
+    ]
+    if rules.one_per_node and node.models.get(demand.model) and node.name not in demand.leaving:
         misses.append(Miss("one per node", demand.model))
     if demand.memory_mib > node.memory_free_mib:
         misses.append(Miss("host memory", demand.memory_mib, node.memory_free_mib, node.memory_mib))
@@ -170,7 +176,11 @@ def _is_used(offer: GpuOffer) -> bool:
 def _scores(demand: Demand, node: NodeOffer, gpus: Sequence[GpuSeen]) -> dict[str, float]:
     """Each in [0, 1]; higher is better."""
     mine = node.models.get(demand.model, 0)
+    if node.name in demand.leaving:
+        mine = max(0, mine - 1)
     scores = {"apart": 1 / (1 + mine), "room": _room(demand, node, gpus)}
+    if demand.shuns:
+        scores["luck"] = float(node.name not in demand.shuns)
     if demand.home:
         scores["home"] = float(node.name in demand.home)
     if demand.files is not None:

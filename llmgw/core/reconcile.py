@@ -26,7 +26,7 @@ from llmgw.core.actions import (
     Stop,
     StopFirst,
 )
-from llmgw.core.claims import Board, board_of
+from llmgw.core.claims import Board, apart_of, board_of
 from llmgw.core.engine_spec import OnFull, Want
 from llmgw.core.node_life import NodeNow, NodeState
 from llmgw.core.offers import Demand, demand_of
@@ -133,7 +133,9 @@ class Planner:
         steady = now.healthy_s >= self.limits.steady_after
         crashes = 1 if steady else replica.crashes + 1
         served = now.healthy_s >= self.limits.healthy_min
-        self._do(now.name, Fail(now.name, now.why, crashes, backoff(crashes, self.limits), ill, served), holds=True)
+        elsewhere = crashes >= self.limits.crash_loop and not served
+        fail = Fail(now.name, now.why, crashes, backoff(crashes, self.limits), ill, served, elsewhere)
+        self._do(now.name, fail, holds=True)
 
     def _may_not_restart(self, model: str) -> str:
         """One that runs and answers nothing is restarted, but never all of a model at once, nor for ever."""
@@ -313,6 +315,7 @@ class Planner:
         replica, want = now.replica, self.seen.wants[now.replica.model]
         wanted = attrs.evolve(want, spec=replica.spec)
         demand = demand_of(wanted, frozenset(replica.home), frozenset(replica.avoid))
+        demand = attrs.evolve(demand, shuns=frozenset(replica.failed_on), leaving=self._leaving(now))
         asked = (replica.model, replica.revision, replica.avoid)
         result = self._refused.get(asked) or place(demand, self.board.offers())
         if isinstance(result, Placed):
@@ -326,6 +329,11 @@ class Planner:
         if not self._goes_first(now, want, demand):
             self._do(now.name, Blocked(now.name, demand, result, f"{_NO_FIT}: {reasons_in_short(result)}"))
 
+    def _leaving(self, now: ReplicaNow) -> frozenset[str]:
+        """Nodes of the one it replaces: that one goes, so its successor may stand there and counts it nowhere."""
+        old = self.seen.replicas.get(now.replica.replaces)
+        return frozenset(shard.node for shard in old.replica.shards) if old is not None else frozenset()
+
     def _goes_first(self, now: ReplicaNow, want: Want, demand: Demand) -> bool:
         """Whether the one it replaces may be stopped to make room: policy allows it, and it would help."""
         replica = now.replica
@@ -334,7 +342,8 @@ class Planner:
             return False
         if old.standing is Standing.GONE:  # nobody could stop it now
             return False
-        without = board_of(self.seen.nodes, self.seen.replicas.values(), frozenset({old.name}))
+        apart = apart_of(self.seen.wants)
+        without = board_of(self.seen.nodes, self.seen.replicas.values(), frozenset({old.name}), apart)
         for replica_too, shard in self._taken:
             self._take(without, replica_too, shard)
         if not isinstance(place(attrs.evolve(demand, avoid=frozenset()), without.offers()), Placed):
@@ -349,7 +358,7 @@ class Planner:
     @property
     def board(self) -> Board:
         if self._board is None:
-            self._board = board_of(self.seen.nodes, self.seen.replicas.values())
+            self._board = board_of(self.seen.nodes, self.seen.replicas.values(), apart=apart_of(self.seen.wants))
         return self._board
 
     def _do(self, name: str, action: Action, holds: bool = False) -> None:

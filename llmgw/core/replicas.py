@@ -45,6 +45,7 @@ class Replica:
     last_end: str = ""  # how the last incarnation ended
     home: tuple[str, ...] = ()  # nodes of the last incarnation
     avoid: tuple[str, ...] = ()  # nodes it moves away from
+    failed_on: tuple[str, ...] = ()  # nodes of a crash loop: another is tried before them
     stop_first: bool = False  # what it replaces is stopped before it starts
     restores: EngineSpec | None = None  # taken up again if this one's own spec does not come up
     gave_up_on: str = ""  # the revision that did not come up here

@@ -82,7 +82,7 @@ class Leading:
         leading = cls(parts, store, joining, desired, events, registry, cluster, passes, proving, identity, term)
         registry.lead = lambda: leading.term
         registry.on_report, registry.on_link = leading._reported, leading._linked
-        joining.on_ended = leading._ended
+        joining.on_ended, joining.is_linked = leading._ended, leading._is_linked
         registry.on_newer_term = leading._met_newer
         parts.metrics.more = ClusterMetrics(cluster, events, passes, proving, leading.expires_in_s).families
         desired.on_change = cluster.wake
@@ -99,6 +99,11 @@ class Leading:
         yield "proofs", self.proving.run
         if self.identity is not None:
             yield "certificate for agents", self.identity.follow
+
+    def _is_linked(self, name: str) -> bool:
+        """Its link stands and it speaks: nobody else may take its name."""
+        node = self.registry.nodes.get(name)
+        return node is not None and node.linked and not self.registry.silent(name, trio.current_time())
 
     async def agents(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """The listener for agents, until cancelled; its address. Raises OSError."""
@@ -133,6 +138,7 @@ class Leading:
         """A node whose credential counts no more."""
         if name in self.joining.nodes:  # it has joined again
             self.registry.refuse(name, why)
+            self.events.tell("node.joined", name, f"{name} has joined again, with another credential")
         else:
             self.registry.forget(name, why)
             self.events.tell("node.removed", name, why)

@@ -18,6 +18,7 @@ from llmgw.wire.agent_frames import ClearAsked, Hello, Logs, LogsAsked, Obeys, R
 
 ASKS_MAX = 8  # for logs, under way on one node
 TAILS_MAX = 512  # of one node; the oldest goes
+TAILS_ENDED_MAX = 16  # of engines that its report shows no more: the last words of those that failed
 ERROR_MAX = 500
 
 
@@ -106,9 +107,11 @@ class LiveNode:
     def reported(self, report: Report, now: float) -> None:
         self.report, self.reported_at = report, now
         self.counts["reports"] += 1
-        if self.tails:
+        if len(self.tails) > TAILS_ENDED_MAX:
             there = {shard.id for shard in report.shards}
-            self.tails = {instance: tail for instance, tail in self.tails.items() if instance in there}
+            ended = [instance for instance in self.tails if instance not in there]
+            for instance in ended[:-TAILS_ENDED_MAX]:
+                del self.tails[instance]
 
     def said(self, tail: Tail, now: float) -> None:
         self.counts["tails"] += 1

@@ -188,3 +188,15 @@ async def test_what_was_leaving_goes_on_leaving(tmp_path, autojump_clock):
         await little.until(lambda: len(little.there.cluster.rows) == 1, 30)
         await little.until(lambda: len(little.running()) == 1, 30)
         await little.until(lambda: len(little.serving()) == 1)
+
+
+async def test_an_engine_whose_node_has_not_reported_yet_is_asked_where_it_was(tmp_path, autojump_clock):
+    """Agent and control plane went together: the engine serves on, and answers with its own key."""
+    async with little_cluster(tmp_path, {"node-1": 1}, [want()]) as little:
+        await little.until(little.serving)
+        await little.quiet()  # where it is, is stored
+        await little.leader_dies()
+        little.nodes["node-1"].cut = True
+        await little.lead()
+        await little.until(lambda: little.routed() == ["m-1.g1"], 10)
+        assert little.now["m-1"].standing == "unknown"

@@ -6,8 +6,11 @@ import attrs
 import pytest
 import trio
 
+from llmgw.control.node_views import find_shard, tail_of
 from llmgw.core.claims import board_of
 from llmgw.core.replicas import ReplicaLimits
+from llmgw.core.shards import Exit
+from llmgw.wire.agent_frames import Tail
 from tests.control.little_cluster import SPEC, little_cluster, want
 from tests.control.little_nodes import Manner
 
@@ -198,3 +201,19 @@ async def test_a_claim_stays_until_the_memory_is_back(tmp_path, autojump_clock):
         assert not little.routed()
         await little.until(lambda: not claims(little))
         assert 20 <= autojump_clock.current_time() - killed <= 23
+
+
+async def test_why_an_engine_failed_is_told_with_its_last_words_and_they_are_kept(tmp_path, autojump_clock):
+    async with little_cluster(tmp_path, {"node-1": 1}, [want()]) as little:
+        await little.until(little.serving)
+        node = little.there.registry.nodes["node-1"]
+        node.said(Tail("m-1.g1.r0", "loading\nlibcuda.so.1: cannot open shared object file\n\n"), trio.current_time())
+        little.shard("m-1").kill(Exit(code=127))
+        await little.until(lambda: little.told("replica.failed"))
+        assert little.told("replica.failed")[0].data["why"] == (
+            "on node-1 exited with 127: libcuda.so.1: cannot open shared object file"
+        )
+        waiting = attrs.evolve(little.there.cluster.rows["m-1"], generation=1, shards=())
+        little.there.cluster.rows["m-1"] = waiting
+        assert find_shard(little.there.cluster, "m-1", 0) == ("node-1", "m-1.g1.r0")
+        assert "libcuda" in (tail_of(little.there.cluster, "node-1", "m-1.g1.r0") or ("",))[0]

@@ -328,3 +328,27 @@ def test_every_refusal_reads_as_words(demand, nodes):
     said = explain("model m", demand, result)
     assert all(reason and "None" not in reason for one in said.candidates for reason in one.reasons)
     assert ("goes to" in said.verdict) == isinstance(result, Placed)
+
+
+def test_whom_a_model_must_not_stand_beside_may_not_come_to_it_either():
+    theirs = node("a", gpu(), models={"picky": 1}, apart={"picky": frozenset({"m"})})
+    result = place(Demand("m", gpus=1), [theirs])
+    assert "must not stand beside picky" in map(str, result.candidates[0].misses)
+    gone = attrs.evolve(theirs, models={})
+    assert isinstance(place(Demand("m", gpus=1), [gone]), Placed)
+
+
+def test_a_successor_counts_the_one_it_replaces_nowhere():
+    """Two nodes, a replica on each, the one on b is replaced: to b again, or both would end on a."""
+    nodes = [node("a", gpu(0), gpu(1), models={"m": 1}), node("b", gpu(node="b"), gpu(1, node="b"), models={"m": 1})]
+    demand = Demand("m", gpus=1, need_mib=8 * GIB, leaving=frozenset({"b"}))
+    assert place(demand, nodes).nodes == ("b",)
+    alone = attrs.evolve(demand, rules=PlacementRules(one_per_node=True))
+    assert place(alone, nodes).nodes == ("b",)
+
+
+def test_where_it_failed_again_and_again_comes_last_but_is_no_taboo():
+    nodes = [node("a", gpu(), has=frozenset({"/m"})), node("b", gpu(node="b"))]
+    demand = Demand("m", gpus=1, files=Fetch("/m"), shuns=frozenset({"a"}))
+    assert place(demand, nodes).nodes == ("b",)
+    assert place(demand, nodes[:1]).nodes == ("a",)

@@ -556,3 +556,27 @@ def test_a_leader_that_has_yet_to_hear_most_of_its_nodes_doubts_itself_once_they
     nodes = [NodeNow(f"n{i}", heard_s=None if i else 0.1, silent_for=9.0) for i in range(3)]
     assert doubts(nodes, 0, "") == "2 of 3 nodes are silent"
     assert doubts([attrs.evolve(node, silent_for=3.0) for node in nodes], 0, "") == ""
+
+
+def test_a_crash_loop_goes_to_another_node():
+    cluster = Cluster(nodes=2, wants={"m": want(1)}, broken_specs={SPEC.revision}).run(60)
+    nodes = [start.placed.nodes[0] for start in cluster.of(Start)]
+    assert nodes[:3] == ["node-0"] * 3
+    assert set(nodes[3:6]) == {"node-0", "node-1"}
+
+
+def test_a_rolling_change_keeps_replicas_apart():
+    cluster = running(2)
+    for version in range(3):
+        cluster.wants["m"] = want(2, spec=attrs.evolve(SPEC, args=(f"--v{version}",)))
+        cluster.run(80)
+        assert {row.shards[0].node for row in cluster.rows.values()} == {"node-0", "node-1"}
+
+
+def test_one_a_node_and_as_many_nodes_as_replicas_still_changes():
+    cluster = Cluster(wants={"m": want(2, one_per_node=True)}).run(30)
+    new = attrs.evolve(SPEC, args=("--new",))
+    cluster.wants["m"] = want(2, spec=new, one_per_node=True)
+    cluster.run(80)
+    assert {row.revision for row in cluster.rows.values()} == {new.revision}
+    assert {row.shards[0].node for row in cluster.rows.values()} == {"node-0", "node-1"}

@@ -254,3 +254,13 @@ def test_a_fingerprint_is_of_the_whole_certificate():
     der = ssl.PEM_cert_to_DER_cert(AUTHORITY.pem.decode())
     assert ca_digits(der) == AUTHORITY.digits
     assert ca_digits(der[:-1] + bytes([der[-1] ^ 1])) != AUTHORITY.digits
+
+
+async def test_nobody_joins_under_the_name_of_a_node_that_is_linked(leader):
+    leader.joining.is_linked = lambda name: name == "node-1"
+    token = await leader.token()
+    status, said = await asked(leader, "POST", JOIN, token, encode(JoinAsked("node-1", "boot", "0.3", "", {})))
+    assert status in (401, 403, 409)
+    assert "a node node-1 is linked now: give this machine another --name" in read(Denied, said).why
+    assert not leader.joining.nodes
+    assert (await asked(leader, "POST", JOIN, token, encode(JoinAsked("node-2", "boot", "0.3", "", {}))))[0] == 200
