@@ -62,6 +62,7 @@ def _model(table: Mapping[str, Any], where: str, environ: Mapping[str, str], pro
         values.get("context_max"),
         PoolBands(values.get("ceilings", {}), values.get("floors", {}), values.get("ttl", {})),
         want.spec.adapters if want else frozenset(),
+        run_by_agents=want is not None,
     )
     places = tuple(place for place, _ in endpoints), tuple(place for place, _ in fallbacks)
     return Written(where, model, *places, want)

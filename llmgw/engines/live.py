@@ -248,7 +248,10 @@ class LiveFleet:
             pools = self.pools()
         if any(e.usable(now) for pool in pools for e in pool.endpoints):
             return None
-        return "no endpoint is usable" if any(pool.endpoints for pool in pools) else "no endpoint is configured"
+        if any(pool.endpoints for pool in pools):
+            return "no endpoint is usable"
+        by_agents = any(pool.model.run_by_agents for pool in pools)
+        return "no replica serves yet" if by_agents else "no endpoint is configured"
 
     def _added(self, endpoint: Endpoint, now: float) -> LiveEndpoint:
         live = LiveEndpoint(

@@ -296,7 +296,9 @@ def _nobody_left() -> None:
 
 
 def _nobody(model: str, pool: Pool | None, now: float) -> Refusal:
-    return verdicts.no_endpoint(model, (one.unusable(now) or "" for one in (pool.endpoints if pool else ())))
+    if pool is None:
+        return verdicts.no_endpoint(model, ())
+    return verdicts.no_endpoint(model, (one.unusable(now) or "" for one in pool.endpoints), pool.model.run_by_agents)
 
 
 def _full(band: Band, full: Full) -> Refusal:

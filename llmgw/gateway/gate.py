@@ -203,7 +203,7 @@ class Gate:
             self.metrics.deadlines[deadline] += 1
 
     def nobody(self, model: Model, choice: NoEndpoint) -> Refusal:
-        return verdicts.no_endpoint(model.name, (why for _, why, _ in choice.account))
+        return verdicts.no_endpoint(model.name, (why for _, why, _ in choice.account), model.run_by_agents)
 
     def refused(self, refusal: Refusal, request_id: str, peer: str) -> None:
         """A refusal off the road, by the door or the front desk."""

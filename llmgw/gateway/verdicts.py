@@ -32,10 +32,11 @@ def retry_after_s(value: bytes) -> float:
         return _BUSY_FOR_S
 
 
-def no_endpoint(model: str, whys: Iterable[str]) -> Refusal:
+def no_endpoint(model: str, whys: Iterable[str], run_by_agents: bool = False) -> Refusal:
     """No endpoint can take this request: why, without a word of their names."""
     reasons = Counter(why.partition(":")[0] for why in whys)
-    said = ", ".join(f"{count} {why}" for why, count in reasons.most_common()) or "none is configured"
+    nothing = "no replica of it serves" if run_by_agents else "none is configured"
+    said = ", ".join(f"{count} {why}" for why, count in reasons.most_common()) or nothing
     return Refusal(
         Outcome.NO_ENDPOINT, f"no endpoint can serve model {model} now ({said})", retry_after_s=NO_ENDPOINT_FOR_S
     )

@@ -49,6 +49,11 @@ def test_an_adapter_of_an_engine_is_a_name_before_any_replica_runs():
     assert config.fleet.resolve("sql").model.name == "llama"
 
 
+def test_a_fleet_knows_which_models_agents_run():
+    config = load(None, {}, WHOLE + '[[models]]\nname = "m"\n[[models.endpoints]]\nurl = "http://127.0.0.1:1"')
+    assert {name: model.run_by_agents for name, model in config.fleet.models.items()} == {"llama": True, "m": False}
+
+
 def test_a_model_without_an_engine_is_no_agents_business():
     assert wants('[[models]]\nname = "m"\n[[models.endpoints]]\nurl = "http://127.0.0.1:1"') == ()
 

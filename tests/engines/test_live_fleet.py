@@ -204,6 +204,16 @@ def test_an_empty_fleet_is_not_ready():
     assert fleet.ready(None, 0.0) == "no endpoint is configured"
 
 
+def test_a_model_whose_replicas_are_all_down_is_not_said_to_be_unconfigured():
+    fleet = live_fleet()
+    run = evolve(model(), run_by_agents=True)
+    fleet.apply(fleet_of((run,)), 0.0)
+    assert fleet.ready(None, 0.0) == fleet.ready("m", 0.0) == "no replica serves yet"
+    fleet.apply(fleet_of((evolve(run, endpoints=(A,)),)), 0.0)
+    of(fleet, "a").healthy = False
+    assert fleet.ready("m", 0.0) == "no endpoint is usable"
+
+
 def test_its_own_429_makes_an_endpoint_full_until_its_retry_after():
     fleet = live_fleet()
     fleet.apply(fleet_of((model(A),)), 0.0)

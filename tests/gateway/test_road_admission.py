@@ -474,6 +474,20 @@ async def test_a_reload_changes_the_rules_under_those_who_wait(autojump_clock: M
         await until_idle(slow)
 
 
+async def test_who_waits_for_a_model_whose_last_replica_went_is_told_so(autojump_clock: MockClock) -> None:
+    slow = Slow()
+    async with world(slots(slow), ring=RING) as w:
+        await ask(w)
+        waits = await ask(w, "waits")
+        gone = evolve(w.live.fleet.models["m"], endpoints=(), run_by_agents=True)
+        w.live.apply(fleet_of((gone,)), trio.current_time())
+        w.gate.admission.apply(AdmissionLimits())
+        answer = await waits.answer()
+
+        assert answer.error["message"] == "no endpoint can serve model m now (no replica of it serves)"
+        await until_idle(slow)
+
+
 @pytest.mark.parametrize(("before", "after"), [(60.0, 20.0), (20.0, 60.0)], ids=["shorter", "longer"])
 async def test_a_reload_of_the_time_to_live_counts_for_those_who_wait(
     autojump_clock: MockClock, before: float, after: float

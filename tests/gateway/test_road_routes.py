@@ -3,10 +3,11 @@
 import json
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 from llmgw.core.fleet import Engine as Kind
-from llmgw.core.fleet import Fallback
+from llmgw.core.fleet import Fallback, Model, fleet_of
 from tests.gateway.engine_bytes import ANSWER, DONE, delta, says, stream
 from tests.gateway.world import KEY, Answer, Engine, World, chat, world
 
@@ -272,6 +273,16 @@ async def test_a_known_model_with_no_endpoint_up_is_503_with_retry_after(autojum
         assert "unhealthy" in down.error["message"]
         assert {record.outcome for record in w.closed} == {"no_endpoint"}
         assert b'"a"' not in down.body
+
+
+async def test_a_model_whose_replicas_are_all_down_says_so(autojump_clock: MockClock) -> None:
+    async with world(Engine(says(ANSWER))) as w:
+        for by_agents, why in ((True, "no replica of it serves"), (False, "none is configured")):
+            w.live.apply(fleet_of((Model("solo", run_by_agents=by_agents),)), trio.current_time())
+            answer = await w.chat(model="solo")
+
+            assert answer.status == 503
+            assert answer.error["message"] == f"no endpoint can serve model solo now ({why})"
 
 
 async def test_a_model_the_key_may_not_use_does_not_exist(autojump_clock: MockClock) -> None:
