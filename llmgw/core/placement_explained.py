@@ -8,6 +8,7 @@ from llmgw.core.offers import Demand, GpuOffer, NodeOffer
 from llmgw.core.placement import Candidate, Miss, Placed, ShardPlace, Unplaceable, gib
 
 CHANGES_MAX = 5
+ROOM_MIB = 1024  # with less, no engine finds room beside others
 
 
 def explain(subject: str, demand: Demand, result: Placed | Unplaceable, next_command: str = "") -> Explanation:
@@ -45,12 +46,12 @@ def why_nothing_lands(node: NodeOffer) -> str:
         return node.trouble
     if node.target != "schedulable":
         return node.target + (f": {node.target_why}" if node.target_why else "")
-    if node.gpus and all(offer.claims for offer in node.gpus):
+    if node.gpus and all(_is_full(offer) for offer in node.gpus):
         return f"full: {len(node.gpus)} of {len(node.gpus)} GPUs claimed"
     if node.gpus and all(offer.stale for offer in node.gpus):
         return str(Miss("driver", have=_oldest_age_s(node)))
     if node.gpus and all(_takes_nothing(offer) for offer in node.gpus):
-        return "full: no GPU is both healthy and unclaimed"
+        return "full: no GPU is healthy and has room"
     return ""
 
 
@@ -59,8 +60,18 @@ def _oldest_age_s(node: NodeOffer) -> float | None:
     return max((age for age in ages if age is not None), default=None)
 
 
+def _is_full(offer: GpuOffer) -> bool:
+    """Claimed by somebody who does not share it, or with no room beside those who do."""
+    return bool(offer.claims) and (any(claim.exclusive for claim in offer.claims) or _lacks_room(offer))
+
+
+def _lacks_room(offer: GpuOffer) -> bool:
+    return offer.free_mib < ROOM_MIB
+
+
 def _takes_nothing(offer: GpuOffer) -> bool:
-    return bool(offer.claims or offer.stale or offer.gpu.excluded or offer.gpu.sliced)
+    unfit = offer.stale or offer.gpu.excluded or offer.gpu.sliced
+    return bool(unfit or _is_full(offer) or _lacks_room(offer))
 
 
 def _where(result: Placed) -> str:

@@ -184,7 +184,14 @@ def test_a_cordon_that_alone_stands_in_the_way_is_named_with_its_command():
         (node("n", gpu(read_age_s=45.0), gpu(1, read_age_s=44.0)), "stale 45 s: the driver does not answer"),
         (node("n", gpu(read_age_s=None)), "the driver never told of it"),
         (node("n", gpu(read_age_s=45.0), gpu(1)), ""),
-        (node("n", gpu(read_age_s=45.0), gpu(1, claims=[claim(24)])), "full: no GPU is both healthy and unclaimed"),
+        (node("n", gpu(claims=[claim(8)]), gpu(1, claims=[claim(23)])), ""),
+        (node("n", gpu(claims=[claim(8), claim(12)], foreign=3)), ""),
+        (node("n", gpu(claims=[claim(8), claim(12)], foreign=4)), "full: 1 of 1 GPUs claimed"),
+        (node("n", gpu(claims=[claim(8, exclusive=True)])), "full: 1 of 1 GPUs claimed"),
+        (node("n", gpu(claims=[claim(8, True)]), gpu(1, claims=[claim(20)])), ""),
+        (node("n", gpu(foreign=24)), "full: no GPU is healthy and has room"),
+        (node("n", gpu(claims=[claim(8)]), gpu(1, read_age_s=45.0)), ""),
+        (node("n", gpu(read_age_s=45.0), gpu(1, claims=[claim(24)])), "full: no GPU is healthy and has room"),
     ],
 )
 def test_a_healthy_node_says_why_nothing_lands_there(one, why):
