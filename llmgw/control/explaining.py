@@ -178,6 +178,7 @@ def _gpu_explained(node: str, offer: GpuOffer) -> Explanation:
         for one in gpu.processes
     ]
     changes = tuple(one.clears for one in gpu.excluded)
-    mine = [f"llmgw ctl gpus clear {node} {gpu.index} '{one.cause}'" for one in gpu.excluded if OPERATOR in one.clears]
+    clear = f"llmgw ctl gpus clear {node} {gpu.index}"
+    mine = [f"{clear} '{one.cause}' -m WHY" for one in gpu.excluded if OPERATOR in one.clears]
     next_command = mine[0] if mine else f"llmgw ctl nodes show {node}"
     return Explanation(f"{node} {offer.label} ({gpu.uuid})", verdict, tuple(facts), (), changes, next_command)

@@ -1,6 +1,7 @@
 """ctl for the cluster against the real admin app and control plane; nodes report without a network."""
 
 import json
+import shlex
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from llmgw.cli import main
 from llmgw.cli.ctl import nodes
 from llmgw.cli.ctl.session import Session
 from llmgw.control.node_views import models_json
+from llmgw.core.gpus import Evidence, Severity
 from tests.cli import test_ctl_meets_admin as meets
 from tests.cli.test_ctl_meets_admin import ctl
 from tests.clusters import plane
@@ -107,6 +109,13 @@ def test_the_ill_ones_alone_and_the_json_is_the_api_s(gateway):
     assert [n["name"] for n in program(gateway, "nodes", "--unhealthy")["nodes"]] == ["node-1"]
     assert [n["name"] for n in program(gateway, "nodes")["nodes"]] == ["node-1", "node-2"]
     assert len(lines(ctl(gateway, "nodes", "--unhealthy"))) == 2
+
+
+def test_where_none_is_ill_that_is_said_instead_of_that_there_is_none(gateway):
+    ctl(gateway, "nodes", "remove", "node-1", "--yes")
+
+    assert ctl(gateway, "nodes", "--unhealthy").stdout == "every node is well (1 node)\n"
+    assert program(gateway, "nodes", "--unhealthy")["nodes"] == []
 
 
 def test_nodes_are_watched(gateway):
@@ -201,6 +210,7 @@ def test_a_node_is_removed_after_a_question_that_says_what_runs_on(gateway):
     gone = ctl(gateway, "nodes", "remove", "node-1", "--yes", "-o", "json")
     assert json.loads(gone.stdout)["node"]["name"] == "node-1"
     assert "no nodes; one joins with" in ctl(gateway, "nodes").stdout
+    assert ctl(gateway, "nodes", "--unhealthy").stdout == ctl(gateway, "nodes").stdout
 
 
 def test_a_node_is_given_up(gateway):
@@ -336,6 +346,19 @@ def test_nodes_and_gpus_are_explained(gateway):
     assert "  - a reboot of the node" in ctl(gateway, "explain", "gpu", "node-1", "1").stdout
     assert ctl(gateway, "explain", "node", "node-9").exit_code == 4
     assert ctl(gateway, "explain", "gpu", "node-1", "9").exit_code == 4
+
+
+def test_the_command_that_clears_a_gpu_is_good_as_printed(gateway, monkeypatch):
+    looked_at = Evidence(
+        "row remap failed", Severity.EXCLUDED, "no spare rows", 1.0, 2.0, "an operator, once looked at"
+    )
+    monkeypatch.setitem(GPUS, "node-2", (evolve(GPUS["node-2"][0], evidence=(looked_at,)),))
+    gateway.ask(reports, gateway.plane, "node-2")
+
+    printed = program(gateway, "explain", "gpu", "node-2", "0")["next_command"]
+
+    assert printed == "llmgw ctl gpus clear node-2 0 'row remap failed' -m WHY"
+    assert ctl(gateway, *shlex.split(printed)[2:]).exit_code != 2
 
 
 def test_decisions_are_listed(gateway):

@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -50,7 +51,8 @@ def command(ctx: click.Context, unhealthy: bool, watch: float | None, count: int
     """
     if ctx.invoked_subcommand is None:
         session: Session = ctx.obj
-        shown(session, watch, count, lambda: session.get("/nodes", unhealthy="true" if unhealthy else None), _drawn)
+        ask = partial(session.get, "/nodes", unhealthy="true" if unhealthy else None)
+        shown(session, watch, count, ask, partial(_ill, session) if unhealthy else _drawn)
     elif unhealthy or watch is not None or count is not None:
         raise click.UsageError("--unhealthy and --watch go with the list, not with a command of it")
 
@@ -152,6 +154,12 @@ def lost(session: Session, node: str, why: str) -> None:
 
 
 # -- how they look ----------------------------------------------------------------------------------------
+
+
+def _ill(session: Session, answer: Any) -> str:
+    if not listed(answer, "nodes") and (well := len(listed(session.get("/nodes"), "nodes"))):
+        return f"every node is well ({_counted(well, 'node')})"
+    return _drawn(answer)
 
 
 def _drawn(answer: Any) -> str:
