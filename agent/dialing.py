@@ -14,10 +14,15 @@ from llmgw.wire.h2_stream import Body, End, H2Stream, Head, Violation
 WITHIN_S = 10.0  # to connect and shake hands; and for the answer to a short question
 STALL_S = 10.0
 ANSWER_MAX = 64 * 1024
+OTHER_CA = frozenset({18, 19, 20, 21})  # OpenSSL's X509_V_ERR: self-signed, or no issuer that is trusted
 
 
 class NoLink(Exception):
     """A connection that could not be made, or gave no answer; its text says why."""
+
+
+class NotTrusted(NoLink):
+    """Its certificate is of another CA than the one that is trusted here."""
 
 
 class Dial(Protocol):
@@ -41,7 +46,7 @@ class TlsDial:
                 tls = trio.SSLStream(stream, context, server_hostname=self.server_name or host, https_compatible=True)
                 return await _shaken(tls, server)
             except GONE as error:
-                raise NoLink(f"{server}: {said(error.__cause__ or error)}") from None
+                raise _kind(error.__cause__)(f"{server}: {said(error.__cause__ or error)}") from None
             except OSError as error:
                 raise NoLink(f"{server}: {said(error)}") from None
         raise NoLink(f"{server} did not answer within {WITHIN_S:g} s")
@@ -142,6 +147,11 @@ def said(error: BaseException) -> str:
         inner = error.__cause__
         return said(inner.exceptions[0] if isinstance(inner, ExceptionGroup) else inner)
     return str(error) or type(error).__name__
+
+
+def _kind(error: BaseException | None) -> type[NoLink]:
+    other_ca = isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in OTHER_CA
+    return NotTrusted if other_ca else NoLink
 
 
 def local_address(stream: trio.abc.Stream) -> str:

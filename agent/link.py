@@ -7,9 +7,9 @@ from typing import NoReturn
 import trio
 from attrs import define, field
 
-from agent.dialing import Dial, NoLink, local_address
+from agent.dialing import Dial, NoLink, NotTrusted, local_address
 from agent.faces import Engines
-from agent.membership import Membership, NotIn
+from agent.membership import Joined, Membership, NotIn, TurnedAway
 from agent.proc import boot_id
 from agent.report import Reporter
 from agent.talk import Talk
@@ -63,11 +63,17 @@ class LeaderLink:
         """Whether it welcomed us, and who leads, if it named another."""
         self.tries += 1
         try:
-            joined = await self.membership.ensure(server)
+            joined = await self._joined(server)
             stream = await self.dial(server, self.membership.ca())
-        except NotIn as error:
+        except TurnedAway as error:
             self._is(f"refused by {server}: {error}")
             return False, error.leader
+        except NotIn as error:
+            self._is(f"no link with {server}: {error}")
+            return False, ""
+        except NotTrusted as error:
+            self._is("; ".join(filter(None, (f"no link: {error}", self.membership.belonging))))
+            return False, ""
         except (NoLink, OSError) as error:
             self._is(f"no link: {error}")
             return False, ""
@@ -85,8 +91,20 @@ class LeaderLink:
         finally:
             self.talk = None
         refused = talk.refused
-        self._is(f"refused by {server}: {refused.why}" if refused else f"the link with {server} ended: {why}")
+        self._is(f"refused by {server}: {self._why(talk)}" if refused else f"the link with {server} ended: {why}")
         return talk.welcomed, refused.leader if refused else ""
+
+    async def _joined(self, server: str) -> Joined:
+        """Raises NotIn, NoLink, OSError."""
+        before = self.membership.joined
+        joined = await self.membership.ensure(server)
+        if before is not None and before.cluster != joined.cluster:
+            self.terms.read_again()
+        return joined
+
+    def _why(self, talk: Talk) -> str:
+        why = talk.refused.why if talk.refused else ""
+        return f"{why}; {self.membership.way_back}" if talk.not_admitted else why
 
     def _server(self) -> tuple[str, bool]:
         if self._led_to:

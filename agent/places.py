@@ -130,6 +130,15 @@ class EnginePlace:
     def read_intent(self) -> Intent | None:
         return atomic.read_value(self.intent, Intent)
 
+    def may_run(self, boot_id: str) -> bool:
+        """Whether anything of it may be alive, by what is written down. Raises OSError."""
+        if self.has_shim():
+            return True
+        state, intent = self.read_state(), self.read_intent()
+        booted_since = state is not None and state.boot_id != boot_id
+        never = intent is not None and intent.what == "failed"
+        return not (self.exit.exists() or booted_since or never)
+
     def set_aside(self) -> tuple[str, ...]:
         """Names of files that could not be read."""
         return tuple(p.name for p in (self.spec, self.state, self.exit, self.intent) if atomic.was_set_aside(p))

@@ -57,6 +57,7 @@ class Talk:
     on_welcome: Callable[[], None] = lambda: None
     welcomed: bool = field(default=False, init=False)
     refused: Refused | None = field(default=None, init=False)  # by the leader, in its words
+    not_admitted: bool = field(default=False, init=False)  # because the credential counts no more
     _h2: H2Stream = field(init=False)
     _duplex: Duplex = field(init=False)
     _patience: trio.CancelScope = field(factory=trio.CancelScope, init=False)
@@ -114,8 +115,8 @@ class Talk:
             self._duplex.cut(f"{self.server} sent {error}")
 
     def _head(self, fields: Mapping[str, str]) -> None:
-        if fields.get(":status") != "200":
-            self._denied = bytearray()
+        if (status := fields.get(":status")) != "200":
+            self._denied, self.not_admitted = bytearray(), status == "401"
 
     def _body(self, data: bytes) -> None:
         if self._denied is None:

@@ -34,6 +34,10 @@ class Terms:
         if not self.seen.is_newer_than(term):
             self._heard_at = trio.current_time()
 
+    def read_again(self) -> None:
+        """This node has joined another cluster, whose terms begin anew."""
+        self.seen, self._heard_at = self.places.read_seen(), None
+
     @property
     def heard_ms(self) -> int | None:
         """Since a frame of the newest term came; None: none has since the agent started."""
