@@ -95,7 +95,9 @@ class Applying:
         if not isinstance(action, Fail) or action.ill:
             return action
         words = last_line(self.cluster, self.cluster.rows[action.replica])
-        return evolve(action, why=f"{action.why}: {words}") if words and words not in action.why else action
+        if not words or words in action.why:
+            return action
+        return evolve(action, why=f"{action.why}; its last line: {words}")
 
     def _told_already(self, action: Action) -> bool:
         """A replica that goes on waiting for the same reason is no news."""

@@ -211,7 +211,7 @@ async def test_why_an_engine_failed_is_told_with_its_last_words_and_they_are_kep
         little.shard("m-1").kill(Exit(code=127))
         await little.until(lambda: little.told("replica.failed"))
         assert little.told("replica.failed")[0].data["why"] == (
-            "on node-1 exited with 127: libcuda.so.1: cannot open shared object file"
+            "on node-1 exited with 127; its last line: libcuda.so.1: cannot open shared object file"
         )
         waiting = attrs.evolve(little.there.cluster.rows["m-1"], generation=1, shards=())
         little.there.cluster.rows["m-1"] = waiting
