@@ -15,9 +15,10 @@ from attrs import define, field
 
 from agent.dialing import Dial, TlsDial
 from agent.engines import Engines, engines
+from agent.given_token import wrong_words
 from agent.gpus import Gpus
 from agent.inventory import Inventory
-from agent.link import LeaderLink, node_name
+from agent.link import LeaderLink, node_name, too_many_labels
 from agent.membership import Membership
 from agent.places import Places
 from agent.proc import boot_id
@@ -55,6 +56,8 @@ class AgentDaemon:
         """Raises NoServers, ValueError for settings that make no sense."""
         if not self.settings.servers:
             raise NoServers('say where the control plane is: [agent] servers = ["host:7443"]')
+        if why := wrong_words(self.settings.join_token) or too_many_labels(self.settings.labels):
+            raise ValueError(why)
         self.name = node_name(self.settings, socket.gethostname())
         self._sink = LogSink(self.log_limits)
         self.log = make_log(self._sink).bind(node=self.name)
@@ -76,6 +79,12 @@ class AgentDaemon:
         self.engines = engines(settings, places, self.gpus, self._engines_say)
         dial = self.dial or TlsDial(settings.server_name)
         membership = Membership(settings, places, self.name, dial)
+        if stays := membership.keeps_name:
+            self.say(
+                f"{places.data} joined as {stays} and stays {stays}, not {self.name}: only a new join token renames"
+            )
+            self.name = stays
+            self.log = self.log.bind(node=stays)
         reporter = Reporter(settings, self.engines, self.gpus)
         self.link = LeaderLink(settings, membership, Terms(places), self.engines, reporter, dial, self._link_says)
 

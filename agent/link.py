@@ -1,9 +1,10 @@
 """How this node finds its leader and keeps a link: each control plane in turn, with pauses that are never even."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
+import msgspec
 import trio
 from attrs import define, field
 
@@ -22,6 +23,10 @@ from llmgw.wire.agent_frames import VERSION, Hello
 FIRST_PAUSE_S = 0.2
 LEAST_PAUSE_S = 0.02
 STEADY_S = 1.0  # a link that lasted so long was a good one
+LABELS_MAX = 64
+LABEL_NAME_MAX = 63
+LABEL_VALUE_MAX = 255
+LABELS_BYTES_MAX = 8 * 1024  # as JSON: joining and every hello carry them, and both have a bound
 WELCOMED_MOST_S = 1.0  # longest pause after one that was shorter: who welcomed us is back within seconds
 
 
@@ -125,3 +130,19 @@ def node_name(settings: AgentSettings, host: str) -> str:
     if not may_be_named(name):
         raise ValueError(f"{name!r} is no name for a node: set agent.name to letters, digits, '.', '_' or '-'")
     return name
+
+
+def too_many_labels(labels: Mapping[str, str]) -> str:
+    """Why these can't be told to a leader; empty: they can."""
+    if len(labels) > LABELS_MAX:
+        return f"agent.labels: {len(labels)} labels are too many, {LABELS_MAX} is the most"
+    for name, value in labels.items():
+        if not 0 < len(name) <= LABEL_NAME_MAX:
+            return f"agent.labels: {name[:80]!r} is no name for a label: 1 to {LABEL_NAME_MAX} characters"
+        if len(value) > LABEL_VALUE_MAX:
+            return (
+                f"agent.labels: the value of {name} is too long: {len(value)} characters, {LABEL_VALUE_MAX} is the most"
+            )
+    if (size := len(msgspec.json.encode(dict(labels)))) > LABELS_BYTES_MAX:
+        return f"agent.labels: the labels take {size} bytes together, {LABELS_BYTES_MAX} is the most"
+    return ""

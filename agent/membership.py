@@ -186,12 +186,13 @@ class Membership:
 
     def _other_cluster(self, known: Joined, other: str, engines: list[str]) -> OtherCluster:
         few = ", ".join(engines[:ENGINES_TOLD]) + (", ..." if len(engines) > ENGINES_TOLD else "")
+        name, data = known.node, self.places.data
         return OtherCluster(
-            f"the join token is of {other}, but {self.places.data} belongs to cluster {known.cluster} as {known.node} "
-            f"and has {len(engines)} of its engines ({few}), which the other cluster would end. Either start the agent for that cluster "
-            "without this token, stop them there (`llmgw ctl scale MODEL 0`), then `llmgw ctl nodes remove "
-            f"{known.node}` there and join here; or use another --data-dir. If it is the same cluster with a new CA, "
-            "set agent.ca to its ca.pem"
+            f"the join token is of {other}, but {data} belongs to cluster {known.cluster} as {name} and has "
+            f"{len(engines)} of its engines ({few}), which the other cluster would end. Either start the agent for "
+            f"cluster {known.cluster[:8]} without this token, stop them there (`llmgw ctl scale MODEL 0`), then "
+            f"`llmgw ctl nodes remove {name}` there and join here; or use another --data-dir. If it is the same "
+            "cluster with a new CA, set agent.ca to its ca.pem"
         )
 
     async def _ca_to_join(self, server: str, token: JoinToken) -> bytes:

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from agent.daemon import AgentDaemon
+from agent.places import Places
+from llmgw.core.agent_settings import AgentSettings
 from llmgw.core.shards import Launch, ShardSeen, ShardState
 from tests.agent_links import AUTHORITY, Leader, until
 
@@ -32,9 +35,9 @@ async def leader(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Leader]
 
 @contextmanager
 def agent(
-    folder: Path, leader: Leader, token: str = "", ports: str = "23100-23149"
+    folder: Path, leader: Leader, token: str = "", ports: str = "23100-23149", name: str = "node-1"
 ) -> "Iterator[subprocess.Popen[str]]":
-    command = [sys.executable, "-m", "llmgw", "agent", "--no-gpus", "--data-dir", str(folder), "--name", "node-1"]
+    command = [sys.executable, "-m", "llmgw", "agent", "--no-gpus", "--data-dir", str(folder), "--name", name]
     command += ["--server", leader.address, *(["--join", token] if token else [])]
     env = {**os.environ, "LLMGW_AGENT__PORTS": ports, "LLMGW_AGENT__RECONNECT_MAX": "500ms"}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
@@ -95,9 +98,51 @@ def test_a_node_that_knows_no_control_plane_says_so(tmp_path):
         ([], "[agent] servers"),
         (["--server", "h"], "agent.servers"),
         (["--name", "a b"], "no name for a node"),
+        (["--server", "h:1", "--join", "foo"], "what was given as a join token is no join token (it begins with llmgw"),
+        (["--server", "h:1", "--join", "llmgw-join-abc"], "is no join token (a part of it is missing"),
     ]:
         command = [sys.executable, "-m", "llmgw", "agent", "--no-gpus", "--data-dir", str(tmp_path), *more]
         done = subprocess.run(command, capture_output=True, text=True, timeout=20)
         assert done.returncode == 2, done.stderr
         assert says in done.stderr
         assert "Traceback" not in done.stderr
+
+
+async def test_a_folder_keeps_the_name_it_joined_with(leader, tmp_path):
+    with agent(tmp_path / "a", leader, await leader.token()) as first:
+        await until(lambda: leader.heard)
+        first.send_signal(signal.SIGTERM)
+        assert await ended(first) == 0
+    await until(lambda: not leader.registry.linked())
+
+    with agent(tmp_path / "a", leader, name="w9") as second:
+        await until(leader.registry.linked)
+        assert list(leader.registry.linked()) == ["node-1"]
+        second.send_signal(signal.SIGTERM)
+        assert await ended(second) == 0
+        said = second.stderr.read()
+
+    assert said.count("joined as node-1 and stays node-1, not w9") == 1
+    assert "node-1: 0 engines of" in said
+
+
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        ({f"label-{n}": "x" for n in range(65)}, "65 labels are too many, 64 is the most"),
+        ({"n" * 64: "x"}, "is no name for a label"),
+        ({"": "x"}, "is no name for a label"),
+        ({"zone": "x" * 256}, "the value of zone is too long: 256 characters, 255 is the most"),
+        ({f"label-{n}": "x" * 200 for n in range(60)}, "bytes together, 8192 is the most"),
+    ],
+)
+def test_labels_that_no_frame_would_hold_are_refused_at_the_start(labels, says, tmp_path):
+    settings = AgentSettings(servers=("h:1",), name="node-1", labels=labels)
+    with pytest.raises(ValueError, match=r"agent\.labels") as raised:
+        AgentDaemon(settings, Places(tmp_path), None)
+    assert says in str(raised.value)
+
+
+def test_labels_within_the_bounds_are_taken(tmp_path):
+    labels = {f"label-{n}": "x" * 100 for n in range(64)}
+    assert AgentDaemon(AgentSettings(servers=("h:1",), name="node-1", labels=labels), Places(tmp_path), None).name
