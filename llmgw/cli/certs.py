@@ -38,6 +38,8 @@ def init(folder: Path | None, hosts: tuple[str, ...], days: int) -> None:
     files = _files(folder)
     with_ca = files.ca.exists()
     try:
+        if folder is None:  # the data directory is as private when it is made here as when the server makes it
+            files.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not with_ca:
             make_ca(files, _now())
         if files.chain(AGENTS).exists() and not hosts:

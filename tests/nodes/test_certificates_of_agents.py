@@ -266,3 +266,14 @@ def test_the_command_keeps_what_is_there_and_says_what_is_missing(tmp_path):
 
     assert (again.exit_code, none.exit_code, old.exit_code) == (1, 4, 1)
     assert "expired" in old.output
+
+
+def test_the_data_directory_that_certs_init_makes_is_its_owner_s(tmp_path, monkeypatch):
+    monkeypatch.delenv("LLMGW_CONFIG", raising=False)
+    monkeypatch.setenv("LLMGW_STORE__DATA_DIR", str(tmp_path / "above" / "data"))
+
+    done = CliRunner().invoke(command, ["init", "--host", "gw.test"])
+
+    assert done.exit_code == 0, done.output
+    made_here = (tmp_path / "above" / "data", tmp_path / "above" / "data" / "certs")
+    assert {stat.S_IMODE(folder.stat().st_mode) for folder in made_here} == {0o700}
