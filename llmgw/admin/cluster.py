@@ -198,8 +198,7 @@ def _desired(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> Non
         if applied.problems:
             message = f"revision {number_} can't be put in force; the one before stays"
             raise Problem(422, "config", message, problems=list(applied.problems))
-        shown = ("changes", "replaces", "stays")
-        return {"revision": applied.revision, **{name: list(getattr(applied, name)) for name in shown}}
+        return applied.as_json()
 
     @api.put("/models/<path:model>/scale")
     @keeper.needs(Role.OPERATOR)

@@ -175,18 +175,13 @@ def _fleet(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
         if applied.problems:
             message = "the config was not applied; the one before stays"
             raise Problem(422, "config", message, problems=list(applied.problems))
-        return _told(applied)
+        return applied.as_json()
 
 
 def _tried(applied: Applied) -> dict[str, Any]:
     if applied.problems:
         raise Problem(422, "config", "this config would be refused", problems=list(applied.problems))
-    return {"dry": True, **_told(applied)}
-
-
-def _told(applied: Applied) -> dict[str, Any]:
-    shown = ("changes", "replaces", "stays")
-    return {"revision": applied.revision, **{name: list(getattr(applied, name)) for name in shown}}
+    return {"dry": True, **applied.as_json()}
 
 
 def _endpoints_of(services: AdminServices, found: list[dict[str, Any]], model: str) -> list[dict[str, Any]]:

@@ -35,7 +35,8 @@ class Applied:
     """What ``apply`` did. ``problems``: nothing was changed, and these are why.
 
     ``revision`` is the one in force; without ``changes`` it is the one before. ``replaces``: models whose
-    engines are started anew; ``stays``: what operators scaled, which no config changes.
+    engines are started anew; ``may_stop``: models whose replacements, if some wait for room, stop running replicas
+    first from now on; ``stays``: what operators scaled, which no config changes; ``warnings``: what will undo it.
     """
 
     revision: int = 0
@@ -43,6 +44,12 @@ class Applied:
     problems: tuple[str, ...] = ()
     replaces: tuple[str, ...] = ()
     stays: tuple[str, ...] = ()
+    may_stop: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        told = ("changes", "replaces", "may_stop", "stays", "warnings")
+        return {"revision": self.revision, **{name: list(getattr(self, name)) for name in told}}
 
 
 @frozen

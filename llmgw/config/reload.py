@@ -27,6 +27,7 @@ class Reloaded:
     changes: tuple[str, ...]  # what is otherwise from now on; without any, the revision is the one before
     needs_restart: tuple[str, ...]  # keys that the file has otherwise
     replaces: tuple[str, ...] = ()  # models whose engines are started anew
+    may_stop: tuple[str, ...] = ()  # models whose waiting replacements stop running replicas first from now on
 
 
 def reload(
@@ -54,7 +55,7 @@ def reload(
     engines = difference({w.model: w for w in old.wants}, {w.model: w for w in new.wants})
     changes = (*differences(old.fleet, new.fleet), *engines.changes, *limits)
     fleet = new.fleet if changes else old.fleet
-    return Reloaded(attrs.evolve(new, **kept, fleet=fleet), changes, tuple(waiting), engines.restarts)
+    return Reloaded(attrs.evolve(new, **kept, fleet=fleet), changes, tuple(waiting), engines.restarts, engines.may_stop)
 
 
 def _keep_serving(old: Config, new: Config, file: str) -> None:

@@ -9,7 +9,7 @@ import attrs
 from attrs import define, field, frozen
 
 from llmgw.control.nearest import meant
-from llmgw.core.engine_spec import Want
+from llmgw.core.engine_spec import OnFull, PlacementRules, Want
 from llmgw.core.identity import Declined, Operator
 from llmgw.store import audit
 from llmgw.store import desired as rows
@@ -23,10 +23,14 @@ SCALE_MAX = 1000
 
 @frozen
 class Difference:
-    """What another set of models does. ``restarts``: those whose engines are replaced; the rest only reroutes."""
+    """What another set of models does. ``restarts``: those whose engines are replaced; the rest only reroutes.
+
+    ``may_stop``: those whose replacements, if some wait for room, stop running replicas first from now on.
+    """
 
     restarts: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()  # one sentence each
+    may_stop: tuple[str, ...] = ()
 
 
 @define(eq=False)
@@ -144,7 +148,7 @@ class Desired:
 
 def difference(before: Mapping[str, Want], after: Mapping[str, Want]) -> Difference:
     """What applying ``after`` over ``before`` does to engines."""
-    restarts, said = [], []
+    restarts, said, may_stop = [], [], []
     for name in sorted({*before, *after}):
         was, will = before.get(name), after.get(name)
         if was is None and will is not None:
@@ -161,8 +165,19 @@ def difference(before: Mapping[str, Want], after: Mapping[str, Want]) -> Differe
             if (was.least, was.most) != (will.least, will.most):
                 said.append(f"{name}: replicas {_count(was)} -> {_count(will)}")
             if was.rules != will.rules:
-                said.append(f"{name}: where it may run changes ({', '.join(_differing(was.rules, will.rules))})")
-    return Difference(tuple(restarts), tuple(said))
+                said += (f"{name}: {one}" for one in _of_rules(was.rules, will.rules))
+                if OnFull.STOP_FIRST is will.rules.on_full is not was.rules.on_full:
+                    may_stop.append(name)
+    return Difference(tuple(restarts), tuple(said), tuple(may_stop))
+
+
+def _of_rules(was: PlacementRules, will: PlacementRules) -> Iterator[str]:
+    if was.on_full != will.on_full:
+        stops = will.on_full is OnFull.STOP_FIRST
+        then = "stops a running replica first" if stops else "waits, and what runs stays"
+        yield f"a replacement that has no room {then}, those that wait now too (on_full)"
+    if where := [name for name in _differing(was, will) if name != "on_full"]:
+        yield f"where it may run changes ({', '.join(where)})"
 
 
 def _those(count: int, do: str) -> str:

@@ -60,13 +60,35 @@ class Reloading:
         """`ctl apply`, whose audit is the admin API's; ``file`` is what the operator calls it. ``dry``: `ctl diff`."""
         if dry:
             return self._tried(text, file or SENT)
-        return self._said(await self._applied(text, file or SENT, by.name, why, file), by.name)
+        return await self._warned(self._said(await self._applied(text, file or SENT, by.name, why, file), by.name))
 
     async def roll_back(self, to: Revision, by: Operator, why: str = "") -> Applied:
         """The models of an earlier revision, with the limits in force."""
         source = f"revision {to.revision}"
         applied = await self._applied(None, source, by.name, why or f"rolled back to {source}", source, to.models)
-        return self._said(applied, by.name)
+        return await self._warned(self._said(applied, by.name))
+
+    async def _warned(self, applied: Applied) -> Applied:
+        """What is in force now counts until the file is read again; said where the file is not the same."""
+        if applied.problems or self.file is None:
+            return applied
+        try:
+            undone = self._undone(await trio.to_thread.run_sync(partial(read_text, self.file)))
+        except (Refused, ConfigError):
+            undone = "can't be used as it is"
+        if not undone:
+            return applied
+        warning = f"the next start or SIGHUP applies {self.file} again, which {undone}: write it there too"
+        return attrs.evolve(applied, warnings=(warning,))
+
+    def _undone(self, text: str) -> str:
+        """What the gateway's own file makes otherwise. Raises ConfigError."""
+        config = self.parts.config
+        # A file without models leaves those that were applied last.
+        models = config.models if not load_revision(self.file, self.environ, text, 0).models else None
+        changes = reload(config, self.file, self.environ, text, models=models).changes
+        more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
+        return f"says otherwise ({changes[0]}{more})" if changes else ""
 
     def _tried(self, text: str, named: str) -> Applied:
         """What applying it would do."""
@@ -102,7 +124,7 @@ class Reloading:
         waiting = (f"{key}: needs a restart" for key in reloaded.needs_restart)
         revision, changes = reloaded.config.fleet.revision, (*reloaded.changes, *waiting)
         stays = scales_that_stay(reloaded.config.wants, self.desired.scales)
-        return Applied(revision, changes, replaces=reloaded.replaces, stays=tuple(stays))
+        return Applied(revision, changes, replaces=reloaded.replaces, stays=tuple(stays), may_stop=reloaded.may_stop)
 
     def _said(self, applied: Applied, who: str) -> Applied:
         log = self.parts.log

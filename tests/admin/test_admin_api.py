@@ -180,7 +180,7 @@ async def test_accounts_are_read_from_the_store(admin):
 async def test_a_config_that_is_applied_is_audited_with_its_changes(admin):
     assert await admin("POST", "/apply", {"toml": "m", "why": "growth"}) == (
         200,
-        {"revision": 7, "changes": ["model m added"], "replaces": [], "stays": []},
+        {"revision": 7, "changes": ["model m added"], "replaces": [], "may_stop": [], "stays": [], "warnings": []},
     )
 
     act = (await admin("GET", "/audit", limit=1))[1]["audit"][0]
@@ -202,7 +202,7 @@ async def test_a_config_that_is_refused_says_every_problem_to_the_operator_and_t
 async def test_a_config_that_changes_nothing_is_audited_as_that(admin):
     assert await admin("POST", "/apply", {"toml": "same"}) == (
         200,
-        {"revision": 7, "changes": [], "replaces": [], "stays": []},
+        {"revision": 7, "changes": [], "replaces": [], "may_stop": [], "stays": [], "warnings": []},
     )
 
     assert (await admin("GET", "/audit", limit=1))[1]["audit"][0]["subject"] == "nothing changed"

@@ -59,7 +59,9 @@ class Clustered(meets.Gateway):
         if "same" in text:
             return Applied(1, stays=("m: scaled to 5 by ann",))
         replaces = ("m",) if "anew" in text else ()
-        return Applied(2, ("m: something changes",), (), replaces)
+        may_stop = ("n",) if "stop" in text else ()
+        warnings = ("f.toml is applied again",) if "elsewhere" in text else ()
+        return Applied(2, ("m: something changes",), (), replaces, may_stop=may_stop, warnings=warnings)
 
     def models(self):
         return models_json(self.plane.cluster, [{"name": MODEL}, {"name": "static"}])
@@ -285,6 +287,15 @@ def test_a_model_is_scaled_and_reset(gateway):
     [
         ("anew", "engines of m would be started anew\n  - m: something changes\n"),
         ("route", "no engine would be started anew\n  - m: something changes\n"),
+        (
+            "stop",
+            "running engines of n would be stopped where a replacement waits for room\n  - m: something changes\n",
+        ),
+        (
+            "anew, stop",
+            "engines of m would be started anew\n"
+            "running engines of n would be stopped where a replacement waits for room\n  - m: something changes\n",
+        ),
         ("same", "nothing would change\n  = m: scaled to 5 by ann\n"),
     ],
 )
@@ -311,6 +322,16 @@ def test_apply_carries_its_reason(gateway, tmp_path):
     assert ctl(gateway, "apply", str(tmp_path / "f.toml"), "-m", "growth").exit_code == 0
     assert gateway.applied[2:] == ("growth", False)
     assert program(gateway, "audit")["audit"][0]["why"] == "growth"
+
+
+def test_what_will_be_undone_is_a_warning_beside_the_answer(gateway, tmp_path):
+    (tmp_path / "f.toml").write_text("elsewhere")
+
+    shown = ctl(gateway, "apply", str(tmp_path / "f.toml"))
+
+    assert (shown.exit_code, shown.stdout) == (0, "revision 2: 1 change\n  - m: something changes\n")
+    assert shown.stderr == "warning: f.toml is applied again\n"
+    assert program(gateway, "apply", str(tmp_path / "f.toml"))["warnings"] == ["f.toml is applied again"]
 
 
 def test_history_is_listed_and_gone_back_to(gateway):

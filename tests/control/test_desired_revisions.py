@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmgw.control.desired import SCALE_MAX, Desired, difference, scales_that_stay
-from llmgw.core.engine_spec import EngineSpec, PlacementRules, Want
+from llmgw.core.engine_spec import EngineSpec, OnFull, PlacementRules, Want
 from llmgw.core.identity import Declined, Operator, Role
 from llmgw.store import audit
 from llmgw.store.desired import KEPT, Scale
@@ -15,6 +15,7 @@ from llmgw.store.sqlite import opened
 
 ANN = Operator("ann", Role.OPERATOR)
 WANT = Want("m", EngineSpec("vllm", gpus=1), least=2, most=2)
+STOPS = evolve(WANT, rules=PlacementRules(on_full=OnFull.STOP_FIRST))
 
 
 @pytest.fixture
@@ -160,12 +161,33 @@ async def test_a_max_that_was_lowered_bounds_what_was_scaled_before(store):
             ["m: where it may run changes (selector, one_per_node)"],
             (),
         ),
+        (
+            [STOPS],
+            [evolve(WANT, rules=PlacementRules(one_per_node=True))],
+            [
+                "m: a replacement that has no room waits, and what runs stays, those that wait now too (on_full)",
+                "m: where it may run changes (one_per_node)",
+            ],
+            (),
+        ),
     ],
 )
 def test_a_change_is_told_in_sentences(before, after, says, restarts):
     found = difference({w.model: w for w in before}, {w.model: w for w in after})
 
     assert (list(found.changes), found.restarts) == (says, restarts)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "may_stop"),
+    [(WANT, STOPS, ("m",)), (STOPS, WANT, ()), (STOPS, evolve(STOPS, least=1), ()), (None, STOPS, ())],
+)
+def test_where_replacements_wait_and_stop_running_ones_first_from_now_on_that_is_said(before, after, may_stop):
+    found = difference({"m": before} if before else {}, {"m": after})
+
+    assert (found.may_stop, found.restarts) == (may_stop, ())
+    stops = "m: a replacement that has no room stops a running replica first, those that wait now too (on_full)"
+    assert (stops in found.changes) == bool(may_stop)
 
 
 SPECS = st.builds(

@@ -202,3 +202,31 @@ async def test_a_signal_to_a_gateway_without_a_file_is_in_the_audit_too(home: Ho
     act = gateway.ctl("audit")["audit"][0]
     assert (act["who"], act["subject"]) == ("signal", "refused")
     assert act["after"] == {"problems": ["nothing to reload: started without a config file"]}
+
+
+async def test_what_the_gateways_own_file_undoes_at_its_next_start_is_a_warning(home: House):
+    engine = home.engine(decode_rate=500)
+    own, more = config_of({"a": engine.url}), config_of({"a": engine.url}, more='[relay]\nidle = "50s"\n')
+    gateway = home.gateway(own)
+    file = gateway.config.with_name("applied.toml")
+
+    def warned(*words: str) -> list[str]:
+        return gateway.ctl(*words)["warnings"]
+
+    file.write_text(own)
+    assert warned("apply", str(file)) == [], "it says the same as the gateway's own"
+    file.write_text(more)
+    undone = "the next start or SIGHUP applies {} again, which says otherwise ({}): write it there too"
+    idle = 'relay.idle: "50s" -> "1min"'
+    assert warned("apply", str(file)) == [undone.format(gateway.config, idle)]
+    gateway.config.write_text(more)
+    assert warned("apply", str(gateway.config)) == []
+    gateway.config.write_text(more.replace('id = "a"', 'id = "b"'))
+    assert "applies" in warned("apply", str(gateway.config.with_name("applied.toml")))[0]
+    assert warned("apply", str(gateway.config)) == []
+    [back] = warned("rollback", "1")
+    assert back == undone.format(gateway.config, "endpoint b added and 1 more")
+    gateway.config.write_text(more.partition("[[models]]")[0])
+    assert warned("apply", str(file)) == [], "a file without models leaves those that were applied last"
+    gateway.config.write_text("[[models]\n")
+    assert "which can't be used as it is" in warned("apply", str(file))[0]

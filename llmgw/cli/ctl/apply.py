@@ -7,7 +7,7 @@ import click
 
 from llmgw.cli.ctl.keys import why_option
 from llmgw.cli.ctl.session import JSON, CtlCommand, Session
-from llmgw.cli.ctl.show import formed, print_json
+from llmgw.cli.ctl.show import formed, print_json, say
 
 
 @click.command("apply", cls=CtlCommand)
@@ -38,6 +38,8 @@ def print_applied(answer: Mapping[str, Any]) -> None:
     changes = answer.get("changes") or []
     click.echo(f"revision {formed(answer.get('revision'))}: {counted(len(changes))}")
     print_changes(answer)
+    for warning in answer.get("warnings") or []:
+        say(f"warning: {formed(warning)}")
 
 
 def print_changes(answer: Mapping[str, Any]) -> None:

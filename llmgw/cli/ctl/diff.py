@@ -22,11 +22,13 @@ def command(session: Session, file: TextIO) -> None:
     if session.output == JSON:
         print_json(answer)
         return
-    changes, replaces = answer.get("changes") or [], answer.get("replaces") or []
+    changes, replaces, may_stop = (answer.get(name) or [] for name in ("changes", "replaces", "may_stop"))
     if not changes:
         click.echo("nothing would change")
-    elif replaces:
+    if replaces:
         click.echo(f"engines of {formed(replaces)} would be started anew")
-    else:
+    if may_stop:
+        click.echo(f"running engines of {formed(may_stop)} would be stopped where a replacement waits for room")
+    if changes and not replaces and not may_stop:
         click.echo("no engine would be started anew")
     print_changes(answer)
