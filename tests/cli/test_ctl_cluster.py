@@ -16,10 +16,11 @@ from click.testing import CliRunner
 
 from llmgw.admin.services import Applied
 from llmgw.cli import main
-from llmgw.cli.ctl import nodes
+from llmgw.cli.ctl import logs, nodes
 from llmgw.cli.ctl.session import Session
 from llmgw.control.node_views import models_json
 from llmgw.core.gpus import Evidence, Severity
+from llmgw.core.replicas import Phase
 from tests.cli import test_ctl_meets_admin as meets
 from tests.cli.test_ctl_meets_admin import ctl
 from tests.clusters import plane
@@ -260,6 +261,41 @@ def test_logs_are_text_with_their_age_beside_them_and_harmless(gateway):
     assert "node-2 has no link" in nothing.stderr
     assert ctl(gateway, "logs", on["node-1"], "--shard", "1").exit_code == 4
     assert ctl(gateway, "logs", "nope").exit_code == 4
+
+
+def test_a_replica_without_a_place_is_shown_by_what_its_last_incarnation_wrote(gateway):
+    on = {one["shards"][0]["node"]: one["name"] for one in program(gateway, "replicas")["replicas"]}
+    rows = gateway.plane.cluster.rows
+    for name in on.values():
+        rows[name] = evolve(rows[name], phase=Phase.WAITING, shards=(), crashes=3, retry_at=2e9)
+
+    kept = ctl(gateway, "logs", on["node-1"])
+
+    assert (kept.exit_code, kept.stdout) == (0, "loading\n [2Jweights     done\n")
+    assert kept.stderr.startswith(f"{on['node-1']}.g1.r0 on node-1: ")
+    assert "; this was kept of it, its last line is " in kept.stderr
+    assert kept.stderr.endswith(" s old\n")
+    assert program(gateway, "logs", on["node-1"])["instance"] == f"{on['node-1']}.g1.r0"
+    nothing = ctl(gateway, "logs", on["node-2"])
+    assert (nothing.exit_code, "it has no place now" in nothing.stderr) == (4, True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ({"text": "", "age_s": None, "error": ""}, "m-1.g3.r0 on n: it has written nothing yet\n"),
+        ({"text": "boom", "age_s": None, "error": "gone"}, "gone; this was kept of it, nobody knows how old its last"),
+        ({"text": "boom", "age_s": 240.0, "error": ""}, "m-1.g3.r0 on n: its last line is 4 min old\n"),
+    ],
+)
+def test_an_age_that_is_not_known_is_not_that_there_is_nothing(answer, says):
+    session = Session()
+    session._api = SimpleNamespace(ask=lambda *_: {"instance": "m-1.g3.r0", "node": "n", **answer})
+
+    shown = CliRunner().invoke(logs.command, ["m-1"], obj=session)
+
+    assert (shown.exit_code, shown.stdout) == (0, answer["text"] + "\n")
+    assert says in shown.stderr
 
 
 def test_a_model_is_restarted_by_name_though_there_is_a_slash_in_it(gateway):
