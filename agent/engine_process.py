@@ -27,6 +27,8 @@ LOOK_EVERY_S = 0.1
 LOOK_SELDOM_S = 1.0  # once it has taken longer than it may
 EXIT_WITHIN_S = 5.0  # the shim writes it at once
 KILLED_WITHIN_S = 2.0  # then it hangs in the kernel
+# As shells have it; an engine's own script may end so.
+COULD_NOT_RUN = {126: ": as if a command of its own can't be executed", 127: ": as if a command of its own is missing"}
 PIDS_TOLD = 32
 PIDS_KEPT = 4096
 
@@ -47,6 +49,7 @@ class EngineProcess:
     written: State | None = None  # by the shim, about its processes
     pidfd: int | None = None
     exit: Exit | None = None
+    unstarted: str = ""  # its program never ran, and why
     adopted: bool = False
     record_lost: bool = False
     note: str = ""  # said beside every state
@@ -263,6 +266,8 @@ class EngineProcess:
         """Until no process is left and the memory is back, however long that takes; it says what it waits for."""
         if self.exit is None:
             self.exit = await self._wait_for_exit()
+        if self.exit is not None and self.exit.code in COULD_NOT_RUN:
+            self.unstarted = self.place.read_unstarted()
         self._enter(ShardState.RELEASING, self._ending())
         started = trio.current_time()
         within = self.parts.settings.release_within
@@ -303,8 +308,10 @@ class EngineProcess:
         await _until(lambda: not self.place.has_shim())
 
     def _ending(self) -> str:
+        if self.unstarted:
+            return self.unstarted
         if self.exit is not None:
-            return str(self.exit)
+            return str(self.exit) + COULD_NOT_RUN.get(self.exit.code or 0, "")
         return "gone without an exit status" if self.written else "nothing was started"
 
     def _end(self, state: ShardState, why: str) -> None:

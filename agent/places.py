@@ -73,6 +73,13 @@ class Intent:
 
 
 @frozen
+class _Unstarted:
+    """In ``exit.json``, of an engine whose program never ran."""
+
+    why: str = ""
+
+
+@frozen
 class EnginePlace:
     folder: Path
 
@@ -126,6 +133,11 @@ class EnginePlace:
 
     def read_exit(self) -> Exit | None:
         return atomic.read_value(self.exit, Exit)
+
+    def read_unstarted(self) -> str:
+        """Why its program could not be started, in its shim's words; empty: it ran."""
+        found = atomic.read_value(self.exit, _Unstarted)
+        return found.why if found is not None else ""
 
     def read_intent(self) -> Intent | None:
         return atomic.read_value(self.intent, Intent)

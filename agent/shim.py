@@ -7,6 +7,7 @@ the environment and is nowhere else.
 """
 
 import ctypes
+import errno
 import json
 import os
 import pwd
@@ -19,7 +20,9 @@ LOG, LOCK, TELL = 2, 3, 4
 PR_SET_CHILD_SUBREAPER = 36
 LOOK_EVERY_S = 1.0  # at the size of the log
 EXIT_ROOM = 512  # bytes kept free for exit.json, for the day the disk is full
+WHY_MAX = 300  # bytes of them
 NOT_STARTED = 127
+NOT_EXECUTABLE = 126
 FOR, KEY, CRASH = "LLMGW_SHIM", "LLMGW_ENGINE_KEY", "LLMGW_CRASH_AT"
 RECORD = "LLMGW_SHIM_RECORD"  # of the spec, read from outside when the files are garbage
 OURS = (FOR, KEY, CRASH, RECORD)
@@ -31,7 +34,7 @@ def main(directory: str) -> int:
         with open("spec.json", encoding="utf-8") as file:
             spec = json.load(file)
         make_room_for_exit()
-        child, go = fork_engine(spec)
+        child, go, why = fork_engine(spec)
         write_down(spec, child)
     except (OSError, ValueError, KeyError) as error:
         tell(f"{type(error).__name__}: {error}")
@@ -40,7 +43,7 @@ def main(directory: str) -> int:
     os.write(go, b"!")
     os.close(go)
     tell("ok")
-    wait_for(child, spec)
+    wait_for(child, spec, why)
     return 0
 
 
@@ -74,25 +77,29 @@ def tell(line: str) -> None:
 # --- the engine
 
 
-def fork_engine(spec: dict[str, Any]) -> tuple[int, int]:
-    """The child, held before its exec, and the pipe that lets it go: a byte, or our death, which ends it."""
+def fork_engine(spec: dict[str, Any]) -> tuple[int, int, int]:
+    """The child, held before its exec; the pipe that lets it go: a byte, or our death, which ends it; and the pipe
+    on which it says why it could not be started, which ends with its exec."""
     ready, go = os.pipe()
     joined, join = os.pipe()
+    why, say = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(go)
         os.close(joined)
-        become_engine(spec, ready, join)
+        become_engine(spec, ready, join, say)
     os.close(ready)
     os.close(join)
+    os.close(say)
     if os.read(joined, 1) != b"!":  # a session and a leaf of its own, before its name is written down
         raise OSError("the engine's process could not enter its group; its log says why")
     os.close(joined)
     crash_at("shim.forked")
-    return child, go
+    return child, go, why
 
 
-def become_engine(spec: dict[str, Any], ready: int, join: int) -> NoReturn:
+def become_engine(spec: dict[str, Any], ready: int, join: int, say: int) -> NoReturn:
+    code, step, path = NOT_STARTED, "its process", ""
     try:
         os.setsid()
         if spec["leaf"]:
@@ -104,14 +111,41 @@ def become_engine(spec: dict[str, Any], ready: int, join: int) -> NoReturn:
         stop_favouring()
         os.dup2(LOG, 1)
         if spec["user"]:
+            step = f"user {spec['user']!r}"
             become_user(spec["user"], env, spec["env"])
+        step = f"cwd {spec['cwd']}"
         os.chdir(spec["cwd"] or "/")
         os.umask(0o022)
         restore_signals()
+        step, path = spec["argv"][0], env.get("PATH", "")
         os.execvpe(spec["argv"][0], spec["argv"], env)
     except BaseException as error:
-        os.write(LOG, f"llmgw: cannot start {spec['argv'][:1]}: {error}\n".encode())
-    os._exit(NOT_STARTED)
+        if isinstance(error, PermissionError) or getattr(error, "errno", None) == errno.ENOEXEC:
+            code = NOT_EXECUTABLE
+        reason = why_not(error, step, spec["argv"][0], path)
+        os.write(LOG, f"llmgw: {reason}\n".encode())
+        os.write(say, reason.encode())
+    os._exit(code)
+
+
+def why_not(error: BaseException, step: str, program: str, path: str) -> str:
+    """In the engine's own process, as its user: what it can't see is not there for it."""
+    said = getattr(error, "strerror", None) or (str(error) if not isinstance(error, KeyError) else "unknown")
+    if step == program and isinstance(error, OSError):
+        said += hint(error, program, path)
+    return f"can't be started: {step}: {said}"
+
+
+def hint(error: OSError, program: str, path: str) -> str:
+    if "/" not in program:
+        return f" in PATH ({path}); name the program by its whole path"
+    if os.path.isdir(program):
+        return ": it is a folder"
+    if isinstance(error, FileNotFoundError) and os.path.exists(program):
+        return ": the file is there, what its first line (#!) or its loader names is not"
+    if isinstance(error, PermissionError) and os.path.exists(program) and not os.access(program, os.X_OK):
+        return ": it is not executable"
+    return ""
 
 
 def environment(spec: dict[str, Any]) -> dict[str, str]:
@@ -135,7 +169,7 @@ def stop_favouring() -> None:
 
 
 def become_user(name: str, env: dict[str, str], given: dict[str, str]) -> None:
-    user = pwd.getpwnam(name)
+    user = pwd.getpwnam(name)  # KeyError: unknown
     if os.geteuid() == user.pw_uid:
         return
     os.initgroups(name, user.pw_gid)
@@ -179,8 +213,10 @@ def make_room_for_exit() -> None:
         os.close(fd)
 
 
-def write_exit(status: int, spec: dict[str, Any]) -> None:
+def write_exit(status: int, spec: dict[str, Any], why: str) -> None:
     how: dict[str, Any] = {"code": None, "signal": None, "oom": False, "at": time.time()}
+    if why:
+        how["why"] = why
     if os.WIFSIGNALED(status):
         how["signal"] = os.WTERMSIG(status)
         how["oom"] = how["signal"] == signal.SIGKILL and oom_kills(spec["leaf"]) > 0
@@ -239,7 +275,7 @@ def put(path: str, text: str) -> None:
 # --- waiting
 
 
-def wait_for(child: int, spec: dict[str, Any]) -> None:
+def wait_for(child: int, spec: dict[str, Any], why: int) -> None:
     """Until nothing that came of the engine is left: while we live, all of it can be found below us."""
     status: int | None = None
     while True:
@@ -249,15 +285,27 @@ def wait_for(child: int, spec: dict[str, Any]) -> None:
             return
         if pid == child:
             status = ended
-            report(status, spec)
+            report(status, spec, heard(why))
         elif pid == 0:
             signal.sigtimedwait({signal.SIGCHLD}, LOOK_EVERY_S)
             keep_in_bounds(spec["log_max"])
 
 
-def report(status: int, spec: dict[str, Any]) -> None:
+def heard(why: int) -> str:
+    """Why it could not be started; empty: it was."""
+    os.set_blocking(why, False)  # the engine's own children can't hold it, yet nothing here may hang
     try:
-        write_exit(status, spec)
+        said = os.read(why, 4096).decode("utf-8", "replace")
+    except BlockingIOError:
+        return ""
+    while len(json.dumps(said)) > WHY_MAX:
+        said = said[: len(said) * 3 // 4]
+    return said
+
+
+def report(status: int, spec: dict[str, Any], why: str) -> None:
+    try:
+        write_exit(status, spec, why)
     except OSError as error:
         os.write(LOG, f"llmgw: the engine's exit can't be written down: {error}\n".encode())
 

@@ -125,12 +125,54 @@ async def test_an_engine_that_exits_at_once_is_failed_with_its_code_and_is_not_s
         assert here.one().state is ShardState.FAILED
 
 
-async def test_a_program_that_is_not_there_is_failed_and_the_log_says_so(tmp_path):
-    async with node(tmp_path) as here:
-        here.want(Launch("m-1.g1.r0", ("/no/such/engine",)))
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+
+
+@pytest.mark.parametrize(
+    ("code", "more", "says"),
+    [
+        (127, {"argv": ("/no/such/engine",)}, "/no/such/engine: No such file or directory"),
+        (127, {"argv": ("no-such-engine",)}, "no-such-engine: No such file or directory in PATH"),
+        (127, {"argv": ("{here}/script",)}, "{here}/script: No such file or directory: the file is there, what its"),
+        (126, {"argv": ("{here}/plain",)}, "{here}/plain: Permission denied: it is not executable"),
+        (126, {"argv": ("{here}",)}, "{here}: Permission denied: it is a folder"),
+        (126, {"argv": ("{here}/garbage",)}, "{here}/garbage: Exec format error"),
+        (127, {"cwd": "/no/such/folder"}, "cwd /no/such/folder: No such file or directory"),
+        pytest.param(127, {"user": "nobody-here"}, "user 'nobody-here': unknown", marks=AS_ROOT),
+    ],
+)
+async def test_an_engine_that_cannot_be_started_says_what_is_wrong(code, more, says, tmp_path):
+    for name, text, mode in (("script", "#!/no/such/sh\n", 0o755), ("plain", "x", 0o644), ("garbage", "\0", 0o755)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(mode)
+    more = {"argv": program(SLEEP), **more}
+    more["argv"] = tuple(word.replace("{here}", str(tmp_path)) for word in more["argv"])
+    says = "can't be started: " + says.replace("{here}", str(tmp_path))
+    async with node(tmp_path / "data") as here:
+        here.want(Launch("m-1.g1.r0", **more))
         failed = await here.wait_for(ShardState.FAILED)
-        assert failed.exit.code == 127
-        assert "No such file" in await here.log_says("cannot start")
+
+        assert failed.exit.code == code
+        assert failed.why.startswith(says)
+        assert f"llmgw: {says}" in await here.log_says("can't be started")
+
+
+async def test_why_it_could_not_be_started_is_bounded_and_outlives_the_agent(tmp_path):
+    name = "/no/" + "\u00fc" * 900
+    async with node(tmp_path, end=False) as here:
+        here.want(Launch("m-1.g1.r0", (name,)))
+        await here.wait_for(ShardState.FAILED)
+    async with node(tmp_path) as here:
+        failed = await here.wait_for(ShardState.FAILED)
+        assert failed.why.startswith("can't be started: /no/")
+        assert len(failed.why) < 300
+
+
+async def test_a_command_of_its_own_that_is_missing_is_told_from_a_program_that_is(tmp_path):
+    async with node(tmp_path) as here:
+        here.want(Launch("m-1.g1.r0", ("/bin/sh", "-c", "no-such-command")))
+        failed = await here.wait_for(ShardState.FAILED)
+        assert failed.why == "exited with 127: as if a command of its own is missing"
 
 
 async def test_its_end_is_forgotten_only_once_reported_and_no_longer_wanted(tmp_path):
