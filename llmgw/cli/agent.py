@@ -20,7 +20,9 @@ from llmgw.telemetry.log import LogLimits
 @click.option(
     "--server", "servers", multiple=True, help="host:port of a control plane's agent listener; may be repeated."
 )
-@click.option("--join", "token", help="A join token from `llmgw ctl nodes invite`, or @FILE; only for the first start.")
+@click.option(
+    "--join", "token", help="@FILE with what `llmgw ctl nodes invite` printed, mode 0600; for the first start."
+)
 @click.option("--name", help="This node's name; default: the host's.")
 @click.option("--data-dir", type=click.Path(file_okay=False), help="Where engines are written down.")
 @click.option("--no-gpus", is_flag=True, help="A node of memory and cores.")

@@ -18,7 +18,7 @@ import click
 
 from llmgw.cli.demo_processes import Processes, ctl, folder, make_key, openai_client, say
 from llmgw.cli.failure import Exit, Failure
-from llmgw.nodes.certificates import Files
+from llmgw.nodes.certificates import Files, write
 
 MODEL = "demo-model"
 NODES = 2
@@ -74,12 +74,13 @@ def _is_next(place: Path, before: dict[str, Any]) -> bool:
 
 def _nodes(place: Path, processes: Processes) -> None:
     server = processes.announced("gateway", "agents: ")
-    token = str(ctl(place, "nodes", "invite")["token"])
+    token = place / "join.token"
+    write(token, str(ctl(place, "nodes", "invite")["token"]).encode(), 0o600)
     for number in range(1, NODES + 1):
         first = FIRST_PORT + number * PORTS_EACH
         processes.start(
             f"node-{number}", "sim", "node", "--dir", str(place / f"node-{number}"), "--name", f"node-{number}",
-            "--server", server, "--join", token, "--gpus", "2", "--ports", f"{first}-{first + PORTS_EACH - 1}",
+            "--server", server, "--join", f"@{token}", "--gpus", "2", "--ports", f"{first}-{first + PORTS_EACH - 1}",
         )  # fmt: skip
     say("nodes", f"{NODES} agents with 2 simulated GPUs each, joined with one token")
 

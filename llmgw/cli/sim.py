@@ -89,7 +89,7 @@ def engine(
 )
 @click.option("--server", "servers", required=True, multiple=True, help="host:port of an agent listener; repeatable.")
 @click.option("--name", default="sim", show_default=True, help="The node's name.")
-@click.option("--join", "join_token", default="", help="A join token, or @FILE; only for the first start.")
+@click.option("--join", "join_token", default="", help="@FILE with a join token, mode 0600; only for the first start.")
 @click.option("--gpus", default=1, show_default=True, type=click.IntRange(0, 64), help="How many.")
 @click.option("--gpu-memory", "gpu_mib", default=24 * 1024, show_default=True, type=click.IntRange(1), help="MiB each.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="What placement may ask for; repeatable.")
