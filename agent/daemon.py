@@ -6,6 +6,7 @@ is said to a leader. When the agent ends, engines go on: nothing here may end th
 
 import signal
 import socket
+import textwrap
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -27,6 +28,8 @@ from agent.terms import Terms
 from llmgw.core.agent_settings import AgentSettings
 from llmgw.tasks.keep_running import keep_running
 from llmgw.telemetry.log import LogLimits, LogSink, make_log
+
+STATE_PART, STATE_PARTS = 240, 4
 
 
 class NoServers(Exception):
@@ -127,7 +130,9 @@ class AgentDaemon:
         return " or ".join(self.settings.servers)
 
     def _link_says(self, text: str) -> None:
-        self.log.info("link", state=text)
+        """A value has a bound in the log, and what to do stands at the end of this one."""
+        first, *more = textwrap.wrap(text, STATE_PART)[:STATE_PARTS] or [""]
+        self.log.info("link", state=first, **{f"state_{n}": part for n, part in enumerate(more, 2)})
 
     def _engines_say(self, text: str) -> None:
         self.log.info("engine", said=text)

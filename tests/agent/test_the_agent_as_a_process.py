@@ -1,5 +1,6 @@
 """`llmgw agent` as it runs on a node: a real process, real sockets and TLS, an engine that outlives it."""
 
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from agent.daemon import AgentDaemon
 from agent.places import Places
 from llmgw.core.agent_settings import AgentSettings
 from llmgw.core.shards import Launch, ShardSeen, ShardState
-from tests.agent_links import AUTHORITY, Leader, until
+from tests.agent_links import AUTHORITY, ME, Leader, until
 
 ID = "m-1.g1.r0"
 LAUNCH = Launch(ID, (sys.executable, "-c", "import time; print('here', flush=True); time.sleep(600)"), stop_grace_s=2.0)
@@ -124,6 +125,29 @@ async def test_a_folder_keeps_the_name_it_joined_with(leader, tmp_path):
 
     assert said.count("joined as node-1 and stays node-1, not w9") == 1
     assert "node-1: 0 engines of" in said
+
+
+async def test_the_log_has_the_whole_of_what_to_do(leader, tmp_path):
+    token = await leader.token()
+    with agent(tmp_path / "a", leader, token) as first:
+        await until(lambda: leader.heard)
+        first.send_signal(signal.SIGTERM)
+        assert await ended(first) == 0
+    await until(lambda: not leader.registry.linked())
+    await leader.joining.remove(ME, "node-1")
+
+    with agent(tmp_path / "a", leader, token) as second:
+        said: list[str] = []
+        with trio.fail_after(20):
+            while not any("was removed" in line for line in said):
+                said.append(await trio.to_thread.run_sync(second.stderr.readline))
+
+    line = json.loads(said[-1])
+    whole = " ".join(value for key, value in line.items() if key.startswith("state"))
+    assert whole.startswith(
+        f"refused by {leader.address}: node-1 was removed from the cluster; to come in again it needs"
+    )
+    assert whole.endswith("push each other out by turns")
 
 
 @pytest.mark.parametrize(
