@@ -11,12 +11,12 @@ from agent.ports import NoPorts, Ports, is_free
 
 @pytest.fixture
 def ports():
-    return Ports(42000, 42011)
+    return Ports(31000, 31011)
 
 
 def test_all_names_get_one_or_none_does(ports):
     ports.reserve("a", [f"p{n}" for n in range(10)])
-    with pytest.raises(NoPorts, match="42000-42011 has no free port: 12 of 12 are reserved by a, b, 0 are used"):
+    with pytest.raises(NoPorts, match="31000-31011 has no free port: 12 of 12 are reserved by a, b, 0 are used"):
         ports.reserve("b", ["http", "dist", "more"])
     assert len(ports.reserve("b", ["http", "dist"])) == 2
 
@@ -25,17 +25,17 @@ def test_a_port_is_not_given_out_while_anybody_has_it(ports):
     with ExitStack() as stack:
         for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
             taken = stack.enter_context(socket.socket(family))
-            taken.bind((address, 42000 if family is socket.AF_INET else 42001))
-        assert not is_free(42000)
-        assert not is_free(42001)
-        assert ports.reserve("a", ["http"]) == {"http": 42002}
-    assert is_free(42000)
+            taken.bind((address, 31000 if family is socket.AF_INET else 31001))
+        assert not is_free(31000)
+        assert not is_free(31001)
+        assert ports.reserve("a", ["http"]) == {"http": 31002}
+    assert is_free(31000)
 
 
 def test_what_was_given_back_rests_until_the_others_were_used(ports):
-    assert ports.reserve("a", ["http"]) == {"http": 42000}
+    assert ports.reserve("a", ["http"]) == {"http": 31000}
     ports.release("a")
-    assert ports.reserve("b", ["http"]) == {"http": 42001}
+    assert ports.reserve("b", ["http"]) == {"http": 31001}
     assert ports.of("a") == ()
 
 
@@ -53,8 +53,8 @@ def test_a_port_lent_to_an_outgoing_connection_is_replaced(ports):
 
 
 def test_ports_of_engines_that_were_there_first_are_kept_from_others(ports):
-    ports.hold("old", [42000, 50000])
-    assert ports.reserve("new", ["http"]) == {"http": 42001}
+    ports.hold("old", [31000, 50000])
+    assert ports.reserve("new", ["http"]) == {"http": 31001}
 
 
 @pytest.mark.parametrize("text", ["", "a-b", "20-10", "0-5", "1-70000"])
@@ -64,15 +64,15 @@ def test_a_range_that_is_none_is_refused(text):
 
 
 def test_one_port_is_a_range():
-    assert Ports.parse("42000") == Ports(42000, 42000)
+    assert Ports.parse("31000") == Ports(31000, 31000)
 
 
 @pytest.mark.parametrize(
     ("lent", "kept", "advised"),
     [
-        ("32768\t60999", "", "net.ipv4.ip_local_reserved_ports=42000-42011`"),
-        ("32768\t60999", "8080", "ip_local_reserved_ports=8080,42000-42011`"),
-        ("32768\t60999", "41000-43000", ""),
+        ("30000\t60999", "", "net.ipv4.ip_local_reserved_ports=31000-31011`"),
+        ("30000\t60999", "8080", "ip_local_reserved_ports=8080,31000-31011`"),
+        ("30000\t60999", "30000-32000", ""),
         ("50000\t60999", "", ""),
     ],
 )
