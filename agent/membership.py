@@ -66,7 +66,7 @@ class Membership:
 
     @property
     def _pinned(self) -> Path:
-        return self.places.data / "ca.pem"
+        return pinned_ca(self.places)
 
     async def ensure(self, server: str) -> Joined:
         """Joined, through this control plane if need be. Raises NotIn, NoLink, OSError."""
@@ -130,11 +130,7 @@ class Membership:
 
     def ca(self) -> bytes:
         """The CA to trust. Raises NotIn, OSError."""
-        if self.settings.ca:
-            return Path(self.settings.ca).expanduser().read_bytes()
-        if self._pinned.exists():
-            return self._pinned.read_bytes()
-        raise NotIn(f"there is no CA to trust: {self._pinned} has gone; set agent.ca, or join again with a new token")
+        return trusted_ca(self.settings, self.places)
 
     # -- joining ----------------------------------------------------------------------------------------
 
@@ -216,6 +212,20 @@ class Membership:
             why = "its CA has another fingerprint; is the token of another cluster?"
             raise NotIn(f"{server} is not who the join token means: {why}")
         return bytes(answer.body)
+
+
+def pinned_ca(places: Places) -> Path:
+    return places.data / "ca.pem"
+
+
+def trusted_ca(settings: AgentSettings, places: Places) -> bytes:
+    """Raises NotIn, OSError."""
+    if settings.ca:
+        return Path(settings.ca).expanduser().read_bytes()
+    pinned = pinned_ca(places)
+    if pinned.exists():
+        return pinned.read_bytes()
+    raise NotIn(f"there is no CA to trust: {pinned} has gone; set agent.ca, or join again with a new token")
 
 
 def denied(body: bytes | bytearray, server: str) -> TurnedAway:

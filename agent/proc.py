@@ -9,6 +9,7 @@ from pathlib import Path
 from attrs import define, field, frozen
 
 INSTANCE, AGENT, SHIM = "LLMGW_INSTANCE", "LLMGW_AGENT", "LLMGW_SHIM"
+SIM_BOOT = "LLMGW_SIM_BOOT"  # the boot of a simulated machine; the shim knows it too
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _ENVIRON_MAX = 1024 * 1024
@@ -65,6 +66,8 @@ def environ(pid: int) -> Mapping[str, str]:
 
 @cache
 def boot_id() -> str:
+    if os.environ.get(SIM_BOOT):
+        return os.environ[SIM_BOOT]
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 

@@ -25,7 +25,8 @@ NOT_STARTED = 127
 NOT_EXECUTABLE = 126
 FOR, KEY, CRASH = "LLMGW_SHIM", "LLMGW_ENGINE_KEY", "LLMGW_CRASH_AT"
 RECORD = "LLMGW_SHIM_RECORD"  # of the spec, read from outside when the files are garbage
-OURS = (FOR, KEY, CRASH, RECORD)
+SIM_BOOT = "LLMGW_SIM_BOOT"  # as in proc.py
+OURS = (FOR, KEY, CRASH, RECORD, SIM_BOOT)
 
 
 def main(directory: str) -> int:
@@ -254,6 +255,8 @@ def oom_kills(leaf: str) -> int:
 
 
 def boot_id() -> str:
+    if os.environ.get(SIM_BOOT):
+        return os.environ[SIM_BOOT]
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
 

@@ -1,5 +1,6 @@
 """A control plane over a real store, without a listener: for what is built on it."""
 
+from functools import partial
 from typing import Any
 
 import trio
@@ -11,12 +12,18 @@ from llmgw.control.acting import Acting
 from llmgw.control.applying_plan import Applying
 from llmgw.control.cluster import Cluster
 from llmgw.control.desired import Desired
+from llmgw.control.endpoint_targets import EndpointTargets
 from llmgw.control.events import Events
 from llmgw.control.explaining import Explaining
+from llmgw.control.explaining_drains import ExplainingDrains
 from llmgw.control.joining import Joining
+from llmgw.control.own_drains import OwnDrains
 from llmgw.control.passes import Passes
 from llmgw.control.publishing import Publishing
+from llmgw.control.targets import Targets
 from llmgw.control.watching import Watching
+from llmgw.core.drain import DrainLimits
+from llmgw.core.drain_plan import NO_REQUESTS, Requests
 from llmgw.core.identity import Operator
 from llmgw.core.replicas import ReplicaLimits
 from llmgw.core.term import Term
@@ -51,6 +58,10 @@ class Plane:
     passes: Passes
     routed: list[Any]
     limits: ReplicaLimits
+    targets: Targets
+    own_drains: OwnDrains
+    endpoint_targets: EndpointTargets
+    requests: dict[str, Requests]  # by endpoint id, as a gateway would count them
 
     def services(self) -> ClusterServices:
         async def roll_back(to: Revision, by: Operator, why: str) -> Applied:
@@ -62,7 +73,10 @@ class Plane:
             self.desired,
             self.events,
             Explaining(self.cluster, self.store, bytes_of),
+            ExplainingDrains(self.targets, self.endpoint_targets),
             Acting(self.store, self.cluster, self.events),
+            self.targets,
+            self.endpoint_targets,
             self.store,
             roll_back,
             revision_json,
@@ -90,7 +104,26 @@ async def plane(
     routed: list[Any] = []
     publishing = Publishing(cluster, events, "secret", routed.append, Quiet())
     passes = Passes(cluster, Applying(store, cluster, events), publishing, Watching(events), events, Quiet())
-    return Plane(store, cluster, events, desired, joining, registry, passes, routed, limits)
+    requests: dict[str, Requests] = {}
+    targets = Targets(cluster, events, DrainLimits, lambda: requests, lambda what, error: None)
+    endpoints = EndpointTargets(
+        store, live, events, DrainLimits, wall, lambda: requests, partial(_cut, requests), lambda what, error: None
+    )
+    await endpoints.load()
+    own = OwnDrains(cluster, events, targets, lambda what, error: None)
+
+    async def looked(seen: Any, stopped: Any) -> None:
+        await targets.look(seen, stopped)
+        await own.look(seen)
+
+    passes.after = looked
+    return Plane(
+        store, cluster, events, desired, joining, registry, passes, routed, limits, targets, own, endpoints, requests
+    )
+
+
+def _cut(requests: dict[str, Requests], endpoint: str) -> int:
+    return requests.pop(endpoint, NO_REQUESTS).number
 
 
 async def _no_network(host: str, port: int, tls: object = None) -> Any:

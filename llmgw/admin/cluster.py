@@ -13,7 +13,7 @@ from llmgw.core.explain import Explanation
 from llmgw.core.identity import Declined, Role
 from llmgw.store import decisions
 
-STATUS = {"not_found": 404, "no_ca": 409, "over_max": 409, "refused": 409}
+STATUS = {"not_found": 404, "no_ca": 409, "over_max": 409, "refused": 409, "too_short": 409, "blocked": 409}
 DECISIONS_MAX = 1000
 HISTORY_MAX = 500
 LOG_MAX = 1024**2
@@ -49,7 +49,7 @@ def _nodes(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> None
     async def node(name: str) -> Any:
         found = node_views.node_json(cluster.cluster, name)
         if found is None:
-            raise _unknown_node(cluster, name)
+            raise unknown_node(cluster, name)
         return {"node": found}
 
     @api.delete("/nodes/<name>")
@@ -222,7 +222,7 @@ def _unknown_replica(cluster: ClusterServices, name: str) -> Problem:
     return Problem(404, "not_found", f"agents run no replica or model {name[:128]!r}", hint)
 
 
-def _unknown_node(cluster: ClusterServices, name: str) -> Problem:
+def unknown_node(cluster: ClusterServices, name: str) -> Problem:
     there = list(cluster.joining.nodes)
     hint = meant(name, there) if there else "there are none: llmgw ctl nodes invite"
     return Problem(404, "not_found", f"no node is called {name[:128]!r}", hint)

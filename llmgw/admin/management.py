@@ -6,7 +6,7 @@ import trio
 from attrs import asdict
 from quart import Blueprint, g, request
 
-from llmgw.admin import cluster, feed, waiting
+from llmgw.admin import cluster, feed, targets, waiting
 from llmgw.admin.applying import act_of, note_applied
 from llmgw.admin.gatekeeping import (
     BATCH,
@@ -42,6 +42,7 @@ def management(services: AdminServices, keeper: Gatekeeper) -> Blueprint:
     _requests(api, services, keeper)
     waiting.add_routes(api, services, keeper)
     cluster.add_routes(api, services, keeper)
+    targets.add_routes(api, services, keeper)
     feed.add_routes(api, services, keeper)
     return api
 

@@ -10,10 +10,13 @@ from attrs import frozen
 from llmgw.control.acting import Acting
 from llmgw.control.cluster import Cluster
 from llmgw.control.desired import Desired
+from llmgw.control.endpoint_targets import EndpointTargets
 from llmgw.control.events import Events
 from llmgw.control.explaining import Explaining
+from llmgw.control.explaining_drains import ExplainingDrains
 from llmgw.control.joining import Joining
 from llmgw.control.keys import Keys
+from llmgw.control.targets import Targets
 from llmgw.control.tokens import Tokens
 from llmgw.core.explain import Explanation
 from llmgw.core.identity import Operator
@@ -61,7 +64,10 @@ class ClusterServices:
     desired: Desired
     events: Events
     explaining: Explaining
+    explaining_drains: ExplainingDrains
     acting: Acting
+    targets: Targets
+    endpoint_targets: EndpointTargets
     store: SqliteStore
     roll_back: Callable[[Revision, Operator, str], Awaitable[Applied]]
     revision_json: Callable[[Revision], dict[str, Any]]

@@ -95,11 +95,15 @@ def engine(
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="What placement may ask for; repeatable.")
 @click.option("--ports", default="20000-20999", show_default=True, help="Ports that engines get.")
 @click.option("--address", default="127.0.0.1", show_default=True, help="Where its engines are reached.")
-def node(folder: Path, labels: tuple[str, ...], **said: Any) -> None:
+@click.option("--boot", default="", help="Another id means that its machine was started again.  [default: this host's]")
+def node(folder: Path, labels: tuple[str, ...], boot: str, **said: Any) -> None:
     """An agent whose GPUs are a file, DIR/gpus/gpus.json: edit it to break them. Its engines are real processes."""
+    from agent.proc import SIM_BOOT
     from llmgw.cli.agent import run_agent
     from sim.node import NodeSpec, inventory_of
 
+    if boot:
+        os.environ[SIM_BOOT] = boot
     pairs = dict(label.partition("=")[::2] for label in labels)
     spec = NodeSpec(folder=folder, labels=pairs, **said)
     run_agent(spec.settings, inventory_of(spec) if spec.gpus else None)

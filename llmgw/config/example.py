@@ -37,6 +37,8 @@ TITLES = {
     "breaker": "When an endpoint that fails requests is left alone.",
     "engines": "Connections to engines.",
     "replica": "Engines that agents run: when one is healthy, when it is restarted, how long it may take to leave.",
+    "drain": "Taking a node out of service.",
+    "gpu": "GPUs that something speaks against.",
     "cluster": "What the control plane and its nodes expect of each other.",
     "agents": "The listener for agents, which run engines on their nodes. It stands once it has a certificate.",
     "agent": "Read by `llmgw agent` on a node, in the same kind of file; nothing else of it concerns an agent.",

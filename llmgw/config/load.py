@@ -14,10 +14,11 @@ from llmgw.config.models import Written, read_models
 from llmgw.config.names import check_names
 from llmgw.config.problems import ConfigError, Problem, Problems, Refused
 from llmgw.config.read import MODELS, SECTIONS, build_sections, misspelt_variables, read_sections, source_of
-from llmgw.config.settings import AdminSettings, ListenSettings
+from llmgw.config.settings import AdminSettings, GpuSettings, ListenSettings
 from llmgw.core.agent_settings import AgentSettings
 from llmgw.core.bands import AdmissionLimits
 from llmgw.core.breaker import BreakerLimits
+from llmgw.core.drain import DrainLimits
 from llmgw.core.engine_spec import Want
 from llmgw.core.fleet import Engine, Fleet, fleet_of
 from llmgw.core.replicas import ReplicaLimits
@@ -47,6 +48,8 @@ class Config:
     weights: Weights = field(factory=Weights)
     breaker: BreakerLimits = field(factory=BreakerLimits)
     replica: ReplicaLimits = field(factory=ReplicaLimits)
+    drain: DrainLimits = field(factory=DrainLimits)
+    gpu: GpuSettings = field(factory=GpuSettings)
     cluster: ClusterLimits = field(factory=ClusterLimits)
     agents: AgentsLimits = field(factory=AgentsLimits)
     agent: AgentSettings = field(factory=AgentSettings)

@@ -10,12 +10,13 @@ import attrs
 from attrs import frozen
 
 from llmgw.config.problems import Problem, Problems, Refused
-from llmgw.config.settings import AdminSettings, ListenSettings
+from llmgw.config.settings import AdminSettings, GpuSettings, ListenSettings
 from llmgw.config.values import SCALARS_ONLY, value_of, value_of_variable
 from llmgw.control.nearest import meant
 from llmgw.core.agent_settings import AgentSettings
 from llmgw.core.bands import AdmissionLimits
 from llmgw.core.breaker import BreakerLimits
+from llmgw.core.drain import DrainLimits
 from llmgw.core.replicas import ReplicaLimits
 from llmgw.core.scheduling import Weights
 from llmgw.engines.limits import ClientLimits, ProbeLimits
@@ -35,6 +36,8 @@ SECTIONS: Mapping[str, Mapping[str, type[Any]]] = {
     "breaker": {"breaker": BreakerLimits},
     "engines": {"engines": ClientLimits},
     "replica": {"replica": ReplicaLimits},
+    "drain": {"drain": DrainLimits},
+    "gpu": {"gpu": GpuSettings},
     "cluster": {"cluster": ClusterLimits},
     "agents": {"agents": AgentsLimits},
     "agent": {"agent": AgentSettings},

@@ -15,7 +15,7 @@ from llmgw.control.desired import difference
 from llmgw.core.fleet import differences
 
 # What a running process takes over: models, and these fields of the Config.
-LIVE = frozenset({"door", "relay", "admission", "weights", "probe", "replica"})
+LIVE = frozenset({"door", "relay", "admission", "weights", "probe", "replica", "drain", "gpu"})
 LIVE_EXCEPT = frozenset({"scheduling.prefix_entries_max", "server.write_stall"})
 
 

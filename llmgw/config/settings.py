@@ -42,6 +42,16 @@ class AdminSettings:
 
 
 @frozen
+class GpuSettings:
+    """``[gpu]``"""
+
+    on_excluded: str = setting(
+        "move", Unit.TEXT, "a replica that runs on a GPU with an error that matters: replace it elsewhere, or say so",
+        choices=("move", "report"),
+    )  # fmt: skip
+
+
+@frozen
 class ModelSettings:
     """``[[models]]``, without its fallback and its endpoints."""
 

@@ -10,12 +10,23 @@ from attrs import define
 from llmgw.control.cluster import Cluster
 from llmgw.control.events import Events
 from llmgw.control.nearest import meant
+from llmgw.core.actions import Create
+from llmgw.core.applied import created
+from llmgw.core.claims import apart_of, board_of
 from llmgw.core.identity import Declined, Operator
-from llmgw.core.replicas import Phase, Replica
+from llmgw.core.offers import Demand, NodeOffer
+from llmgw.core.placement import Placed, place
+from llmgw.core.placement_explained import reasons_in_short, scores_in_short
+from llmgw.core.presets import stop_grace_of
+from llmgw.core.reconcile import Seen
+from llmgw.core.replicas import Phase, Replica, ReplicaNow, Standing
+from llmgw.core.worth import demand_for
 from llmgw.store import audit, replicas
 from llmgw.store.leader import fence
 from llmgw.store.sqlite import SqliteStore
 from llmgw.store.transaction import Database
+
+STUCK_AFTER_S = 15.0  # beyond its engine's own grace to stop
 
 
 @define(eq=False)
@@ -39,6 +50,68 @@ class Acting:
         self.events.tell("operator.acted", subject, f"{by.name} asked for a restart of {subject}", why=why)
         return [row.name for row in changed]
 
+    async def move(
+        self, by: Operator, name: str, to: Sequence[str] = (), why: str = "", dry_run: bool = False
+    ) -> dict[str, Any] | Declined:
+        """A replica goes to another node, or to one of ``to``: a replacement serves there before this one leaves."""
+        async with self.cluster.turn:
+            seen = self.cluster.observe()
+            if (declined := self._may_not_move(seen, name, to)) is not None:
+                return declined
+            now = seen.replicas[name]
+            away = () if to else tuple(dict.fromkeys(shard.node for shard in now.shards))
+            result = place(*_moved(seen, now, tuple(to), away))
+            if not isinstance(result, Placed):
+                what = f"{name} fits nowhere {'there' if to else 'else'}: {reasons_in_short(result)}"
+                return Declined(
+                    "blocked", what, f"`llmgw ctl explain placement {now.replica.model}` tells of each node"
+                )
+            told: dict[str, Any] = {"replica": name, "to": list(result.nodes)}
+            if dry_run:
+                return told | {"dry_run": True, "why": scores_in_short(result)}
+            reason = f"moved by {by.name}" + (f": {why}" if why else "")
+            row = attrs.evolve(now.replica, leave_why=reason, move_to=tuple(to), move_from=away)
+            await self._write(by, "replicas.move", name, why, [row], told["to"])
+        where = " to " + ", ".join(to) if to else ""
+        self.events.tell("operator.acted", name, f"{by.name} moves {name}{where}", why=why)
+        return told | {"why": reason}
+
+    def _may_not_move(self, seen: Seen, name: str, to: Sequence[str]) -> Declined | None:
+        now = seen.replicas.get(name)
+        if now is None:
+            there = list(seen.replicas)
+            return Declined("not_found", f"no replica {name[:128]!r} runs", meant(name, there) if there else "")
+        want, phase = seen.wants.get(now.replica.model), now.replica.phase
+        if phase in (Phase.LEAVING, Phase.STOPPING) or want is None:
+            return Declined("refused", f"{name} is on its way out: {now.replica.why}")
+        if (unknown := next((node for node in to if node not in seen.nodes), None)) is not None:
+            return Declined("not_found", f"no node is called {unknown[:128]!r}", meant(unknown, list(seen.nodes)))
+        if want.rules.nodes and (other := next((node for node in to if node not in want.rules.nodes), None)):
+            return Declined("refused", f"placement.nodes of {want.model} does not name {other}", "change it and apply")
+        successor = next((one for one in seen.replicas.values() if one.replica.replaces == name), None)
+        if successor is not None:
+            return Declined("refused", f"{successor.name} is to take its place already: {successor.replica.reason}")
+        return None
+
+    async def purge(self, by: Operator, name: str, why: str = "") -> dict[str, Any] | Declined:
+        """Forget a replica whose processes do not end. What is left of it stays in sight, as orphans of its nodes."""
+        async with self.cluster.turn:
+            seen = self.cluster.observe()
+            now = seen.replicas.get(name)
+            if now is None:
+                there = list(seen.replicas)
+                return Declined("not_found", f"no replica {name[:128]!r} runs", meant(name, there) if there else "")
+            patience = stop_grace_of(now.replica.spec) + STUCK_AFTER_S
+            if now.replica.phase is not Phase.STOPPING or now.age_s < patience:
+                what = f"{name} is {now.standing}, and only what has been stopping for {patience:.0f} s is purged"
+                return Declined("refused", what, f"llmgw ctl explain placement {name}")
+            left = [shard.id for shard in now.shards if not shard.ended]
+            await self._write(by, "replicas.purge", name, why, [], {"left": left}, gone=[name])
+        where = ", ".join(sorted({shard.node for shard in now.shards}))
+        said = f"{by.name} purged {name}: {', '.join(left) or 'nothing'} may still run on {where}"
+        self.events.tell("operator.acted", name, said, why=why)
+        return {"replica": name, "left": left}
+
     async def clear_gpu(self, by: Operator, node: str, which: str, cause: str, why: str = "") -> Any:
         """An operator has looked at a GPU; its UUID. The node's agent forgets what spoke against it."""
         seen = self.cluster.nodes(trio.current_time()).get(node)
@@ -57,7 +130,14 @@ class Acting:
         return found[0]
 
     async def _write(
-        self, by: Operator, what: str, subject: str, why: str, rows: Sequence[Replica], after: Any
+        self,
+        by: Operator,
+        what: str,
+        subject: str,
+        why: str,
+        rows: Sequence[Replica],
+        after: Any,
+        gone: Sequence[str] = (),
     ) -> None:
         act = audit.Act(self.cluster.wall(), by.name, str(by.role), what, subject, why, None, after)
         epoch = self.store.epoch
@@ -65,8 +145,18 @@ class Acting:
         def change(db: Database) -> None:
             fence(db.conn, epoch)
             replicas.save(db, rows)
+            replicas.forget(db, gone)
             audit.note(db, act)
 
         await self.store.write(change)
-        self.cluster.took(rows, ())
+        self.cluster.took(rows, gone)
         self.cluster.wake()
+
+
+def _moved(seen: Seen, now: ReplicaNow, to: tuple[str, ...], away: tuple[str, ...]) -> tuple[Demand, list[NodeOffer]]:
+    """What its successor asks for, and of whom; one that serves nobody leaves its own place first."""
+    want = seen.wants[now.replica.model]
+    successor = created(Create(want.model, want.spec, "", now.name, away, (), to), 0, seen.wall)
+    demand = demand_for(successor, want, frozenset(shard.node for shard in now.shards))
+    without = frozenset[str]() if now.standing is Standing.SERVING else frozenset({now.name})
+    return demand, list(board_of(seen.nodes, seen.replicas.values(), without, apart_of(seen.wants)).offers())

@@ -15,6 +15,7 @@ from attrs import define, field
 from llmgw.control.desired import Desired
 from llmgw.control.joining import Joining
 from llmgw.core.claims import Board, board_of
+from llmgw.core.drain_plan import state_of_drain
 from llmgw.core.joining import NodeRecord
 from llmgw.core.node_life import ClusterTimes, NodeNow, NodeState, doubts
 from llmgw.core.presets import engine_of
@@ -72,6 +73,7 @@ class Cluster:
     times: Callable[[], ClusterLimits]
     wall: Callable[[], float]
     rows: dict[str, Replica] = field(factory=dict)
+    moves_off_sick: Callable[[], bool] = field(default=lambda: True)  # gpu.on_excluded
     turn: trio.Lock = field(factory=trio.Lock)  # whoever changes rows: from looking at them to having them stored
     began_at: float = field(factory=trio.current_time)
     began_wall: float = field(init=False)
@@ -135,6 +137,7 @@ class Cluster:
             (want.spec.start_within_s if want else row.spec.start_within_s) or None,
             in_flight,
             self.quiet.get(row.endpoint_id, 0 if has_metrics(engine_of(row.spec)) else QUIET_SAMPLES) >= QUIET_SAMPLES,
+            self.moves_off_sick(),
         )
 
     def endpoint(self, id: str) -> LiveEndpoint | None:
@@ -151,7 +154,9 @@ class Cluster:
         base = NodeNow(
             record.name,
             target=record.target,
-            target_why=record.target_why,
+            target_why=_said_by(record),
+            drain=record.drain,
+            drain_left_s=record.drain.ends_at - self.wall() if record.drain is not None else 0.0,
             given_up=record.given_up_at is not None,
             rev=sent.rev if sent else 0,
             silent_for=now - self.began_at,
@@ -171,6 +176,7 @@ class Cluster:
             base,
             heard_s=now - live.reported_at,
             connected=live.linked,
+            boot=live.hello.boot if live.linked and live.hello is not None else "",
             obeys=obeys,
             behind_s=behind,
             shards=self._by_id(record.name, report),
@@ -272,6 +278,12 @@ class Cluster:
         return (row.first_host, row.first_ports[HTTP]) if first.seen is None and row.first_ports.get(HTTP) else None
 
 
+def _said_by(record: NodeRecord) -> str:
+    if not record.target_by:
+        return record.target_why
+    return f"by {record.target_by}" + (f": {record.target_why}" if record.target_why else "")
+
+
 def signature(node: LiveNode) -> object:
     """What of a report a pass should look at at once; numbers that change all the time wait for the next one."""
     report = node.report
@@ -284,3 +296,10 @@ def signature(node: LiveNode) -> object:
 
 def state_of(node: NodeNow) -> str:
     return "lost" if node.given_up else str(NodeState(node.state))
+
+
+def state_in(seen: Seen, node: NodeNow) -> str:
+    """As operators are told: of a node that is there and is taken out of service, how far that is."""
+    if node.given_up or node.state is not NodeState.READY or node.drain is None:
+        return state_of(node)
+    return state_of_drain(seen, node)

@@ -10,12 +10,15 @@ from typing import Any
 import trio
 from attrs import define
 
-from llmgw.control.cluster import Cluster, state_of
+from llmgw.control.cluster import Cluster, state_in
+from llmgw.control.endpoint_targets import PREFIX, EndpointTargets
 from llmgw.control.events import Events
 from llmgw.control.node_views import state_shown
 from llmgw.control.passes import Passes
 from llmgw.control.proving import Proving
+from llmgw.control.targets import Targets
 from llmgw.core.claims import board_of
+from llmgw.core.drain_plan import left_on, state_of_drain, waits_for
 from llmgw.core.reconcile import Seen
 from llmgw.core.replicas import Phase
 from llmgw.telemetry.families import Family
@@ -31,6 +34,8 @@ class ClusterMetrics:
     events: Events
     passes: Passes
     proving: Proving
+    targets: Targets
+    endpoint_targets: EndpointTargets
     expires_in_s: Any
 
     def families(self) -> Iterator[Family]:
@@ -38,11 +43,14 @@ class ClusterMetrics:
         yield from self._nodes(seen, now)
         yield from self._gpus(seen)
         yield from self._replicas(seen)
+        yield from self._drains(seen)
         yield from self._passes()
         yield from self._links()
 
     def _nodes(self, seen: Seen, now: float) -> Iterator[Family]:
-        states = ({"node": name, "state": state_of(node), "target": node.target} for name, node in seen.nodes.items())
+        states = (
+            {"node": name, "state": state_in(seen, node), "target": node.target} for name, node in seen.nodes.items()
+        )
         yield Family("llmgw_node_state", "1 for the state a node is in", tuple((labels, 1.0) for labels in states))
         heard = [({"node": n}, round(one.heard_s, 3)) for n, one in seen.nodes.items() if one.heard_s is not None]
         yield Family("llmgw_node_report_age_seconds", "since a node's last report", tuple(heard))
@@ -100,6 +108,28 @@ class ClusterMetrics:
                      _counted(counted.unplaced, ("model", "reason")), "counter")  # fmt: skip
         waiting = sum(now.replica.phase is Phase.WAITING for now in seen.replicas.values())
         yield _one("llmgw_replicas_waiting", "for a place or their next try", waiting)
+
+    def _drains(self, seen: Seen) -> Iterator[Family]:
+        targets, endpoints = self.targets, self.endpoint_targets
+        under_way = [node for node in seen.nodes.values() if node.drain is not None]
+        states = [({"subject": node.name, "state": state_of_drain(seen, node)}, 1.0) for node in under_way]
+        statuses = ((id, endpoints.status(id)) for id in endpoints.held)
+        states += [({"subject": PREFIX + id, "state": status["state"]}, 1.0) for id, status in statuses if status]
+        yield Family("llmgw_drain_state", "1 for how far the drain of a node or an endpoint is", tuple(states))
+        left = [({"subject": node.name}, float(len(left_on(seen, node)))) for node in under_way]
+        yield Family("llmgw_drain_replicas_left", "of drained nodes, that still have something there", tuple(left))
+        waits = Counter[tuple[str, str]]()
+        for node in under_way:
+            if node.draining:
+                for now in left_on(seen, node):
+                    waits[node.name, waits_for(seen, now)] += 1
+        yield Family("llmgw_drain_waiting_on", "replicas, by what their drain waits on",
+                     _counted(waits, ("subject", "what")))  # fmt: skip
+        ends = Counter(targets.counts) + Counter(endpoints.counts)
+        yield Family("llmgw_drains_ended_total", "by how they ended", _counted(ends, ("end",)), "counter")
+        yield _one("llmgw_drain_replaced_total", "replicas that left for a drain", targets.replaced, "counter")
+        yield _one("llmgw_drain_requests_cut_total", "requests that a deadline ended", targets.cut + endpoints.cuts,
+                   "counter")  # fmt: skip
 
     def _passes(self) -> Iterator[Family]:
         passes, proving = self.passes, self.proving

@@ -25,7 +25,7 @@ KINDS = frozenset(
     " replica.created replica.started replica.blocked replica.ready replica.out replica.failed replica.renewed"
     " replica.waiting replica.leaving replica.returned replica.stopping replica.gone replica.settled"
     " model.applied model.scaled leader.began leader.doubts leader.trusts leader.lifted config.applied"
-    " operator.acted".split()
+    " operator.acted endpoint.target".split()
 )
 
 

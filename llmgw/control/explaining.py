@@ -20,6 +20,7 @@ from llmgw.core.placement_explained import explain, why_nothing_lands
 from llmgw.core.reconcile import Seen
 from llmgw.core.replicas import NO_PROOF, Phase, ReplicaNow
 from llmgw.core.what_if import Unknown, World, suppose
+from llmgw.core.worth import demand_for
 from llmgw.store import decisions
 from llmgw.store.sqlite import SqliteStore
 
@@ -49,11 +50,7 @@ class Explaining:
             return Declined(
                 "not_found", f"no replica or model {subject!r} is run by agents", self._meant(seen, subject)
             )
-        demand = demand_of(want)
-        if replica is not None:
-            row = replica.replica
-            demand = demand_of(attrs.evolve(want, spec=row.spec), frozenset(row.home), frozenset(row.avoid))
-            demand = attrs.evolve(demand, shuns=frozenset(row.failed_on))
+        demand = demand_for(replica.replica, want) if replica is not None else demand_of(want)
         without = frozenset({subject}) if replica is not None else frozenset()
         board = board_of(seen.nodes, seen.replicas.values(), without, apart_of(seen.wants))
         try:

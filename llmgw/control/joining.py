@@ -10,6 +10,7 @@ import trio
 from attrs import define, evolve, field, frozen
 
 from llmgw.control.nearest import meant
+from llmgw.core.drain import Aim, Drain, Target
 from llmgw.core.identity import Declined, Operator, Role, digest, new_key
 from llmgw.core.joining import (
     CREDENTIAL_PREFIX,
@@ -212,6 +213,27 @@ class Joining:
             return evolve(found, given_up_at=self._now())
 
         return await self._commit(change)
+
+    async def aim(
+        self, by: Operator, name: str, target: str, why: str, drain: Drain | None, again: Aim | None = None
+    ) -> None:
+        """What is asked of a node; it must be there. ``again``: what was asked before and holds again."""
+        asked = again or Aim(Target(target), by.name, self._now(), why)
+
+        def change(db: Database) -> None:
+            before = rows.find(db.conn, name)
+            rows.aim(db, name, target, asked.by, asked.at, asked.why, drain)
+            self._note(db, by, "nodes.target", name, why, before=before.target if before else None, after=target)
+
+        await self._commit(change)
+
+    async def note_drain(self, name: str, drain: Drain) -> None:
+        """How far it has got."""
+
+        def change(db: Database) -> None:
+            rows.note_drain(db, name, drain)
+
+        await self._commit(change)
 
     async def came_back(self, name: str) -> None:
         """One that was given up reports again."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import trio
 
-from llmgw.control.cluster import Cluster, state_of
+from llmgw.control.cluster import Cluster, state_in
 from llmgw.core.claims import Board, board_of
 from llmgw.core.engine_life import Event, after
 from llmgw.core.gpus import Gpu
@@ -42,7 +42,7 @@ def _node(cluster: Cluster, seen: Seen, board: Board, name: str) -> dict[str, An
     here = [now for now in seen.replicas.values() if any(shard.node == name for shard in now.shards)]
     return {
         "name": name,
-        "state": state_of(node),
+        "state": state_in(seen, node),
         "target": _target(record),
         "healthy": not node.trouble and not node.driver and all(gpu["usable"] or gpu["sliced"] for gpu in gpus),
         "trouble": node.trouble,
@@ -226,7 +226,7 @@ def state_shown(now: ReplicaNow, limits: ReplicaLimits) -> str:
 
 def why_shown(now: ReplicaNow, proof_why: str) -> str:
     if now.standing is Standing.SERVING:
-        return now.replica.leave_why
+        return now.replica.leave_why or now.out
     return now.why or proof_why or now.replica.why
 
 

@@ -4,7 +4,7 @@ A pass runs when something happened, and at least each second. It decides from r
 what it decides is in the store before anybody is told.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import trio
@@ -15,7 +15,7 @@ from llmgw.control.cluster import Cluster
 from llmgw.control.events import Events
 from llmgw.control.publishing import Publishing
 from llmgw.control.watching import Watching
-from llmgw.core.actions import Plan
+from llmgw.core.actions import Plan, Stop
 from llmgw.core.reconcile import Seen, plan
 from llmgw.store.errors import StoreUnavailable
 
@@ -23,7 +23,7 @@ EVERY_S = 1.0
 BETWEEN_S = 0.05  # what happens together is looked at together
 
 
-async def _nobody(_: tuple[str, ...]) -> None: ...
+async def _nobody(*_: object) -> None: ...
 
 
 @define(eq=False)
@@ -38,6 +38,8 @@ class Passes:
     seconds: float = field(default=0.0, init=False)  # in all passes
     said: str = field(default="", init=False)  # the last pass's sentence
     came_back: Callable[[tuple[str, ...]], Awaitable[None]] = field(default=_nobody, init=False)
+    after: Callable[[Seen, Mapping[str, int]], Awaitable[None]] = field(default=_nobody, init=False)
+    surges_max: Callable[[], int] = field(default=lambda: 4, init=False)
     _held: str = field(default="", init=False)
 
     async def run(self) -> None:
@@ -50,12 +52,13 @@ class Passes:
         began = trio.current_time()
         async with self.cluster.turn:
             seen = self.cluster.observe()
-            made = plan(seen, self.cluster.limits())
+            made = plan(seen, self.cluster.limits(), self.surges_max())
             await self._apply(made, seen)
         self.publishing.publish(self.cluster.observe() if made.actions else seen)
         self._say(made, seen.hold, trio.current_time() - began)
         if back := self.watching.look(seen):
             await self._came_back(back)
+        await self.after(seen, {act.replica: act.cut for act in made.actions if isinstance(act, Stop)})
         return made
 
     async def _next(self) -> None:

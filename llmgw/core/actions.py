@@ -16,6 +16,9 @@ class Create:
     why: str
     replaces: str = ""
     avoid: tuple[str, ...] = ()
+    prefer: tuple[str, ...] = ()  # where a dry run saw it go
+    only: tuple[str, ...] = ()  # where an operator sends it
+    kind: str = ""  # of the reason, where that may be undone: "drain", "gpu"
 
     def __str__(self) -> str:
         return f"{self.model}: one more replica, {self.why}"
@@ -136,8 +139,11 @@ class Return:
 
 @frozen
 class Stop:
+    """``cut``: requests that end with it."""
+
     replica: str
     why: str
+    cut: int = 0
 
     def __str__(self) -> str:
         return f"{self.replica} stops: {self.why}"

@@ -42,6 +42,9 @@ def created(action: Create, number: int, wall: float) -> Replica:
         made_at=wall,
         replaces=action.replaces,
         avoid=action.avoid,
+        home=action.prefer,
+        only=action.only,
+        replaces_for=action.kind,
     )
 
 
@@ -49,8 +52,11 @@ def after(row: Replica, action: Action, wall: float, generation: int = 0) -> Rep
     """The row as it is from now on; None: it is forgotten. ``generation``: the one that a Start begins."""
     match action:
         case Start(placed=placed, why=why):
-            nodes = placed.nodes
-            return _to(row, Phase.WANTED, why, wall, generation=generation, shards=placed.shards, home=nodes, avoid=())
+            only = row.only if row.replaces else ()  # a move that has come about binds it no longer
+            return _to(
+                row, Phase.WANTED, why, wall, generation=generation, shards=placed.shards, home=placed.nodes,
+                avoid=(), only=only,
+            )  # fmt: skip
         case Blocked(why=why):
             return row if row.why == why else attrs.evolve(row, why=why)
         case Fail(why=why, crashes=crashes, pause_s=pause_s, served=served, elsewhere=elsewhere):
@@ -73,13 +79,16 @@ def after(row: Replica, action: Action, wall: float, generation: int = 0) -> Rep
             return _to(
                 row, phase, why, wall, spec=spec, reason=why, crashes=0, retry_at=wall, leave_why="",
                 gave_up_on=gave_up_on, restores=None if gave_up_on else row.restores,
+                avoid=row.move_from, only=row.move_to, move_from=(), move_to=(),
             )  # fmt: skip
         case StopFirst(restores=restores):
             return attrs.evolve(row, stop_first=True, restores=restores)
         case Again(why=why):
             return _to(row, Phase.WAITING, why, wall, shards=(), first_host="", first_ports={})
         case Settled():
-            return attrs.evolve(row, replaces="", avoid=())  # what it moved away from is settled too
+            return attrs.evolve(
+                row, replaces="", replaces_for="", avoid=(), only=()
+            )  # what it moved away from is settled too
         case Leave(why=why):
             return _to(row, Phase.LEAVING, why, wall)
         case Return(why=why):

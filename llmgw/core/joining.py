@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
+from llmgw.core.drain import Drain
 from llmgw.core.identity import ALPHABET, new_id, new_key
 
 JOIN_PREFIX = "llmgw-join-"
@@ -87,6 +88,7 @@ class NodeRecord:
     replaced: bytes | None = field(default=None, repr=False)  # digest of the credential before this one
     removed_at: float | None = None
     removed_why: str = ""
+    drain: Drain | None = None
 
 
 @frozen

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from attrs import field, frozen
 
+from llmgw.core.drain import AtDeadline, Drain
 from llmgw.core.gpus import Gpu
 from llmgw.core.shards import Orphan, ShardSeen
 
@@ -32,7 +33,10 @@ class NodeNow:
     name: str
     heard_s: float | None = None
     target: str = "schedulable"
-    target_why: str = ""
+    target_why: str = ""  # who asked, and why
+    drain: Drain | None = None  # of a target of drained
+    drain_left_s: float = 0.0  # of its grace
+    boot: str = ""  # the id of its boot, as its agent says; empty: it has no link
     given_up: bool = False  # an operator said that it will not come back
     connected: bool = False
     rev: int = 0  # of the wanted set it was sent last
@@ -65,6 +69,21 @@ class NodeNow:
     def obedient(self) -> bool:
         """Whether its report speaks of the set it was sent last."""
         return self.state is NodeState.READY and self.obeys >= self.rev
+
+    @property
+    def draining(self) -> str:
+        """Why what runs there shall go elsewhere; empty: it may stay."""
+        if self.drain is None or not self.drain.under_way:
+            return ""
+        return f"{self.name} is drained{f' {self.target_why}' if self.target_why else ''}"
+
+    @property
+    def overdue(self) -> str:
+        """Why what is still there ends now, replaced or not; empty: it need not."""
+        drain = self.drain
+        if not self.draining or drain is None or self.drain_left_s > 0 or drain.at_deadline is AtDeadline.KEEP:
+            return ""
+        return f"the drain of {self.name} has used up its {drain.grace_s:.0f} s"
 
     @property
     def gone(self) -> str:

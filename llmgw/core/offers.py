@@ -13,6 +13,11 @@ DRIVER_MIB = 1024  # what a card may have in use while it counts as empty: the d
 DRIVER_SHARE = 0.05
 
 
+def asked(target: str, why: str) -> str:
+    """``cordoned by ann: new fans``"""
+    return f"{target} {why}" if why.startswith("by ") else f"{target}: {why}" if why else target
+
+
 @frozen
 class Claim:
     """GPU memory set aside for a shard, whether it is used yet or not."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from attrs import frozen
 
-from llmgw.core.offers import DRIVER_MIB, DRIVER_SHARE, STALE_S, Demand, GpuOffer, NodeOffer
+from llmgw.core.offers import DRIVER_MIB, DRIVER_SHARE, STALE_S, Demand, GpuOffer, NodeOffer, asked
 
 WEIGHTS: Mapping[str, float] = {
     "home": 4.0,  # its files are warm there, and nothing else moves
@@ -258,7 +258,7 @@ def _exclusive(miss: Miss) -> str:
 
 _SENTENCES = {
     "node": lambda m: str(m.have),
-    "target": lambda m: f"{m.have}" + (f": {m.more}" if m.more else ""),
+    "target": lambda m: asked(str(m.have), str(m.more or "")),
     "moves away": lambda m: "it moves away from here",
     "named": lambda m: f"not one of the nodes named: {_joined(m.need)}",
     "selector": lambda m: f"needs label {m.need}, has {m.have if m.have is not None else 'none'}",

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from llmgw.core.explain import Considered, Explanation, Fact
-from llmgw.core.offers import Demand, GpuOffer, NodeOffer
+from llmgw.core.offers import Demand, GpuOffer, NodeOffer, asked
 from llmgw.core.placement import Candidate, Miss, Placed, ShardPlace, Unplaceable, gib
 
 CHANGES_MAX = 5
@@ -26,6 +26,12 @@ def considered(result: Placed | Unplaceable) -> tuple[Considered, ...]:
     return tuple(one for candidate in result.candidates for one in _entries(candidate, result))
 
 
+def scores_in_short(placed: Placed) -> str:
+    """Why the first of its nodes was the best: ``apart 1.00, room 0.83``."""
+    best = next(one for one in placed.candidates if one.node.name == placed.nodes[0])
+    return ", ".join(f"{score} {value:.2f}" for score, value in best.scores.items())
+
+
 def reasons_in_short(result: Unplaceable) -> str:
     """One sentence: how many nodes failed which check, the most frequent first."""
     if not result.candidates:
@@ -45,7 +51,7 @@ def why_nothing_lands(node: NodeOffer) -> str:
     if node.trouble:
         return node.trouble
     if node.target != "schedulable":
-        return node.target + (f": {node.target_why}" if node.target_why else "")
+        return asked(node.target, node.target_why)
     if node.gpus and all(_is_full(offer) for offer in node.gpus):
         return f"full: {len(node.gpus)} of {len(node.gpus)} GPUs claimed"
     if node.gpus and all(offer.stale for offer in node.gpus):

@@ -119,6 +119,11 @@ def engine_of(spec: EngineSpec) -> Engine:
     return Engine(spec.speaks) if spec.speaks else PRESETS[spec.preset].engine
 
 
+def stop_grace_of(spec: EngineSpec) -> float:
+    """Seconds between its SIGTERM and its SIGKILL."""
+    return spec.stop_grace_s or PRESETS[spec.preset].stop_grace_s
+
+
 @frozen
 class First:
     """Where rank 0 is, for the others; ports by name."""
@@ -138,8 +143,7 @@ def launch(
     first: First | None = None,
 ) -> Launch:
     """One shard's entry of ``wanted``. ``first``: of rank 0, for the ranks after it."""
-    preset = PRESETS[spec.preset]
-    grace = spec.stop_grace_s or preset.stop_grace_s
+    preset, grace = PRESETS[spec.preset], stop_grace_of(spec)
     filled = {
         "[model]": spec.model or model,
         "[served_as]": spec.served_as or model,

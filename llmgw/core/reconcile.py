@@ -4,16 +4,13 @@ Replacement first: a new replica serves for ``healthy_min`` before the old one l
 stops when it has no request left. ``live <= desired + 1``; one surge at a time a model.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import attrs
 from attrs import define, field, frozen
 
 from llmgw.core.actions import (
     Action,
     Again,
-    Blocked,
     Create,
     Fail,
     Forget,
@@ -22,21 +19,15 @@ from llmgw.core.actions import (
     Renew,
     Return,
     Settled,
-    Start,
     Stop,
-    StopFirst,
 )
-from llmgw.core.claims import Board, apart_of, board_of
 from llmgw.core.engine_spec import OnFull, Want
 from llmgw.core.node_life import NodeNow, NodeState
-from llmgw.core.offers import Demand, demand_of
-from llmgw.core.placement import Placed, ShardPlace, Unplaceable, place
-from llmgw.core.placement_explained import reasons_in_short
-from llmgw.core.replicas import Phase, Replica, ReplicaLimits, ReplicaNow, Standing, backoff, by_model
+from llmgw.core.placing import NO_FIT, Placing
+from llmgw.core.replicas import Phase, ReplicaLimits, ReplicaNow, Standing, backoff, by_model
 from llmgw.core.worth import NOT_SERVING, away_from, is_active, slot_worth, wants_out
 
 _SCALED = "no longer wanted"
-_NO_FIT = "no node fits"
 
 
 @frozen
@@ -52,10 +43,11 @@ class Seen:
     ill_restarts: Mapping[str, int] = field(factory=dict)  # by model, within the last hour
 
 
-def plan(seen: Seen, limits: ReplicaLimits) -> Plan:
+def plan(seen: Seen, limits: ReplicaLimits, surges_max: int = 4) -> Plan:
+    """``surges_max``: replacements for drains and sick GPUs that start at once, over all models."""
     if not seen.settled:
         return Plan(held=("everything",), hold="not every node has reported to this leader yet")
-    planner = Planner(seen, limits)
+    planner = Planner(seen, limits, surges_max)
     members = planner._members = by_model(seen.replicas)
     for model in sorted({*members, *seen.wants}):
         planner.model(model, members.get(model, []))
@@ -69,17 +61,16 @@ class Planner:
 
     seen: Seen
     limits: ReplicaLimits
+    surges_max: int = 4
     actions: list[Action] = field(factory=list, init=False)
     held: list[str] = field(factory=list, init=False)
     _acted: set[str] = field(factory=set, init=False)
-    _board: Board | None = field(default=None, init=False)
     _members: Mapping[str, Sequence[ReplicaNow]] = field(factory=dict, init=False)  # by model
-    _started: Counter[str] = field(factory=Counter, init=False)  # in this pass
-    _taken: list[tuple[Replica, ShardPlace]] = field(factory=list, init=False)  # by what starts in this pass
-    _refused: dict[tuple[str, str, tuple[str, ...]], Unplaceable] = field(factory=dict, init=False)
 
     def model(self, name: str, members: Sequence[ReplicaNow]) -> None:
         want = self.seen.wants.get(name)
+        if want is not None:
+            self._bring_back(members, want)
         for now in members:
             self._finish(now)
         active = [now for now in members if is_active(now)]
@@ -88,6 +79,7 @@ class Planner:
                 self._remove(now, "its model is no longer wanted")
             return
         for now in active:
+            self._end_overdue(now)
             self._renew(now, want)
         self._settle(members, want)
         self._count(members, want)
@@ -116,13 +108,20 @@ class Planner:
 
     def _finish_leaving(self, now: ReplicaNow) -> None:
         name, replica = now.name, now.replica
-        if now.standing is Standing.BROKEN:
+        if now.overdue:
+            self._do(name, Stop(name, f"{replica.why}; {now.overdue}", now.in_flight), holds=True)
+        elif now.standing is Standing.BROKEN:
             self._do(name, Stop(name, f"{replica.why}; {now.why}"), holds=True)
         elif not now.in_flight and (now.idle or now.standing is Standing.GONE):
             self._do(name, Stop(name, f"{replica.why}, no request left"), holds=True)
         elif now.age_s > self.limits.leave_within:
             what = f"{replica.why}; gave up after {now.age_s:.0f} s with {now.in_flight} requests in flight"
-            self._do(name, Stop(name, what), holds=True)
+            self._do(name, Stop(name, what, now.in_flight), holds=True)
+
+    def _end_overdue(self, now: ReplicaNow) -> None:
+        """A drain that is over waits for nobody; where nothing could take its place, this was the last one."""
+        if now.overdue and now.replica.phase is Phase.WANTED:
+            self._do(now.name, Stop(now.name, now.overdue, now.in_flight), holds=True)
 
     def _fail(self, now: ReplicaNow) -> None:
         replica = now.replica
@@ -156,8 +155,10 @@ class Planner:
         if replica.restores is not None and self._did_not_come_up(now, want):
             return
         if replica.revision == want.spec.revision or replica.gave_up_on == want.spec.revision:
-            if replica.leave_why and now.standing in NOT_SERVING:
-                self._renewed(now, want, replica.leave_why)
+            # A place that it must leave is no place to start or to come back in.
+            badly = now.out if replica.phase is Phase.WANTED else ""
+            if (why := replica.leave_why or badly) and now.standing in NOT_SERVING:
+                self._renewed(now, want, why)
             return
         if now.standing in NOT_SERVING:
             self._renewed(now, want, "its engine's spec changed")
@@ -190,9 +191,20 @@ class Planner:
             elif is_active(old):
                 self._settle_pair(now, old, want)
 
+    def _bring_back(self, members: Sequence[ReplicaNow], want: Want) -> None:
+        """What leaves for a drain or a sick GPU that is no more; it serves again at once, and its successor goes."""
+        successors = {now.replica.replaces: now for now in members if is_active(now) and now.replica.replaces}
+        for old in members:
+            new = successors.get(old.name)
+            if new is not None and old.standing is Standing.LEAVING and self._is_undone(new, old, want):
+                self._do(old.name, Return(old.name, "what it left for is no longer asked"))
+
     def _settle_pair(self, new: ReplicaNow, old: ReplicaNow, want: Want) -> None:
-        why = old.replica.leave_why or new.replica.why
-        if new.serving and new.healthy_s >= self.limits.healthy_min and self._may_go(old, want):
+        why = wants_out(old, want) or new.replica.reason
+        if old.serving and self._is_undone(new, old, want):
+            if not new.serving or self._may_go(new, want):
+                self._remove(new, f"no longer needed: {old.name} serves")
+        elif new.serving and new.healthy_s >= self.limits.healthy_min and self._may_go(old, want):
             what = f"{new.name} serves in its place: {why}"
             act: Action = Leave(old.name, what) if old.replica.phase is Phase.WANTED else Stop(old.name, what)
             self._do(old.name, act, holds=True)
@@ -203,6 +215,10 @@ class Planner:
         elif new.replica.stop_first and old.serving:
             self._do(old.name, Leave(old.name, f"{new.name} fits nowhere beside it: {why}"), holds=True)
 
+    def _is_undone(self, new: ReplicaNow, old: ReplicaNow, want: Want) -> bool:
+        """What the one was to be replaced for, a drain or a sick GPU, is no more."""
+        return bool(new.replica.replaces_for) and not wants_out(old, want)
+
     def _may_go(self, old: ReplicaNow, want: Want) -> bool:
         """Not while others of the model are down, or more are wanted by now and have not come up.
 
@@ -211,7 +227,7 @@ class Planner:
         leaving = {action.replica for action in self.actions if isinstance(action, Leave)}
         members = self._members[want.model]
         serving = sum(now.serving and now.name not in leaving for now in members)
-        blocked = any(now.replica.phase is Phase.WAITING and now.replica.why.startswith(_NO_FIT) for now in members)
+        blocked = any(now.replica.phase is Phase.WAITING and now.replica.why.startswith(NO_FIT) for now in members)
         return serving > want.replicas or not old.serving or (want.rules.on_full is OnFull.STOP_FIRST and blocked)
 
     def _settle_waiting(self, new: ReplicaNow, old: ReplicaNow) -> None:
@@ -235,9 +251,30 @@ class Planner:
                 continue
             if now.standing is not Standing.GONE and (surges or not now.serving):
                 continue
-            create = Create(want.model, want.spec, why, now.name, away_from(now))
+            if now.out and not self._may_surge():
+                self.held.append(f"a replacement of {now.name} ({why}): {self.surges_max} start already")
+                continue
+            away, prefer = away_from(now), self._planned(now)
+            create = Create(want.model, want.spec, why, now.name, away, prefer, now.replica.move_to, now.out_kind)
             self._do(now.name, create, holds=now.standing is Standing.GONE)
             room, surges = room - 1, surges + 1
+
+    def _may_surge(self) -> bool:
+        """Drains and sick GPUs share a bound over all models; one that finds no place holds up nobody."""
+        coming = sum(isinstance(action, Create) and bool(action.replaces) for action in self.actions)
+        under_way = sum(
+            bool(now.replica.replaces) and now.replica.phase in (Phase.WANTED, Phase.RESTARTING) and not now.serving
+            for now in self.seen.replicas.values()
+        )
+        return coming + under_way < self.surges_max
+
+    def _planned(self, now: ReplicaNow) -> tuple[str, ...]:
+        """Where the dry run of its drain saw its replacement go."""
+        for shard in now.shards:
+            node = self.seen.nodes.get(shard.node)
+            if node is not None and node.drain is not None and node.draining:
+                return node.drain.planned.get(now.name, ())
+        return ()
 
     # -- how many -------------------------------------------------------------------------------------
 
@@ -294,72 +331,8 @@ class Planner:
             and now.name not in self._acted
             and now.replica.model in self.seen.wants
         ]
-        # Room that was made for one is nobody else's.
-        for now in sorted(waiting, key=lambda one: (not one.replica.stop_first, one.replica.made_at, one.name)):
-            # One that had been given up may count again.
-            if not self._waits_for_room(now) and self._live(now.replica.model) <= self._wanted(now.replica.model):
-                self._place(now)
-
-    def _live(self, model: str) -> int:
-        return sum(now.live for now in self._members.get(model, ())) + self._started[model]
-
-    def _wanted(self, model: str) -> int:
-        return self.seen.wants[model].replicas
-
-    def _waits_for_room(self, now: ReplicaNow) -> bool:
-        """What it replaces goes first, and is not gone yet."""
-        old = self.seen.replicas.get(now.replica.replaces)
-        return now.replica.stop_first and old is not None and old.standing is not Standing.ENDED
-
-    def _place(self, now: ReplicaNow) -> None:
-        replica, want = now.replica, self.seen.wants[now.replica.model]
-        wanted = attrs.evolve(want, spec=replica.spec)
-        demand = demand_of(wanted, frozenset(replica.home), frozenset(replica.avoid))
-        demand = attrs.evolve(demand, shuns=frozenset(replica.failed_on), leaving=self._leaving(now))
-        asked = (replica.model, replica.revision, replica.avoid)
-        result = self._refused.get(asked) or place(demand, self.board.offers())
-        if isinstance(result, Placed):
-            self._do(now.name, Start(now.name, demand, result, replica.reason or "it is wanted"))
-            for shard in result.shards:
-                self._take(self.board, replica, shard)
-                self._taken.append((replica, shard))
-            self._started[replica.model] += 1
-            return
-        self._refused[asked] = result
-        if not self._goes_first(now, want, demand):
-            self._do(now.name, Blocked(now.name, demand, result, f"{_NO_FIT}: {reasons_in_short(result)}"))
-
-    def _leaving(self, now: ReplicaNow) -> frozenset[str]:
-        """Nodes of the one it replaces: that one goes, so its successor may stand there and counts it nowhere."""
-        old = self.seen.replicas.get(now.replica.replaces)
-        return frozenset(shard.node for shard in old.replica.shards) if old is not None else frozenset()
-
-    def _goes_first(self, now: ReplicaNow, want: Want, demand: Demand) -> bool:
-        """Whether the one it replaces may be stopped to make room: policy allows it, and it would help."""
-        replica = now.replica
-        old = self.seen.replicas.get(replica.replaces)
-        if want.rules.on_full is not OnFull.STOP_FIRST or old is None or not is_active(old):
-            return False
-        if old.standing is Standing.GONE:  # nobody could stop it now
-            return False
-        apart = apart_of(self.seen.wants)
-        without = board_of(self.seen.nodes, self.seen.replicas.values(), frozenset({old.name}), apart)
-        for replica_too, shard in self._taken:
-            self._take(without, replica_too, shard)
-        if not isinstance(place(attrs.evolve(demand, avoid=frozenset()), without.offers()), Placed):
-            return False
-        why = f"it fits nowhere beside {old.name}, and placement.on_full is {want.rules.on_full}"
-        self._do(now.name, StopFirst(now.name, old.name, old.replica.spec, why))
-        return True
-
-    def _take(self, board: Board, replica: Replica, shard: ShardPlace) -> None:
-        board.claim(replica, shard, f"{replica.name} (starting)")
-
-    @property
-    def board(self) -> Board:
-        if self._board is None:
-            self._board = board_of(self.seen.nodes, self.seen.replicas.values(), apart=apart_of(self.seen.wants))
-        return self._board
+        for action in Placing(self.seen.wants, self.seen.replicas, self.seen.nodes, self._members).decide(waiting):
+            self._do(action.replica, action)
 
     def _do(self, name: str, action: Action, holds: bool = False) -> None:
         """``holds``: it stops something, or lets go of a claim; not while the leader doubts itself."""

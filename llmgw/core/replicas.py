@@ -40,6 +40,10 @@ class Replica:
     made_at: float = 0.0
     replaces: str = ""  # the replica that goes once this one serves
     leave_why: str = ""  # why a replacement was asked for: this one goes once another serves
+    replaces_for: str = ""  # the kind of reason, where that may be undone: "drain", "gpu"
+    only: tuple[str, ...] = ()  # nodes it was moved to by name
+    move_to: tuple[str, ...] = ()  # nodes that its replacement must go to
+    move_from: tuple[str, ...] = ()  # nodes that its replacement must not go to
     crashes: int = 0  # in a row
     retry_at: float = 0.0
     last_end: str = ""  # how the last incarnation ended
@@ -128,6 +132,9 @@ class ReplicaNow:
     idle: bool = True  # its engine runs and holds nothing, as far as anybody can tell
     healthy_s: float = 0.0
     age_s: float = 0.0  # in its phase
+    out: str = ""  # why it shall go elsewhere, for something of its nodes or GPUs
+    out_kind: str = ""  # "drain", "gpu"
+    overdue: str = ""  # why it ends now, replaced or not
 
     @property
     def name(self) -> str:

@@ -1,7 +1,8 @@
 """How a replica stands: from its row, what its nodes report, and what this leader proved of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+from llmgw.core.gpu_rules import SILENT
 from llmgw.core.node_life import NodeNow, NodeState
 from llmgw.core.placement import ShardPlace
 from llmgw.core.replicas import Phase, Proof, Replica, ReplicaLimits, ReplicaNow, ShardNow, Standing
@@ -21,13 +22,36 @@ def stand(
     start_within: float | None = None,
     in_flight: int = 0,
     idle: bool = True,
+    moves_off_sick: bool = False,
 ) -> ReplicaNow:
     """``now``: the monotonic clock; ``wall``: the rows' clock; ``progress_s``: since it last got on while starting."""
     shards = tuple(_shard(replica, place, nodes) for place in replica.shards)
     healthy_s = now - proof.proved_at if proof.proved_at is not None else 0.0
     standing, why = _standing(replica, shards, nodes, proof, limits, progress_s, start_within or limits.start_within)
     age_s = max(0.0, wall - replica.since)
-    return ReplicaNow(replica, standing, why, shards, in_flight, idle, healthy_s, age_s)
+    out, kind = _out(replica, nodes, moves_off_sick)
+    overdue = next((node.overdue for node in _nodes(replica, nodes) if node.overdue), "")
+    return ReplicaNow(replica, standing, why, shards, in_flight, idle, healthy_s, age_s, out, kind, overdue)
+
+
+def _nodes(replica: Replica, nodes: Mapping[str, NodeNow]) -> Iterator[NodeNow]:
+    return (nodes[place.node] for place in replica.shards if place.node in nodes)
+
+
+def _out(replica: Replica, nodes: Mapping[str, NodeNow], moves_off_sick: bool) -> tuple[str, str]:
+    """Why it shall go elsewhere: a node that is drained, a GPU that is excluded."""
+    for node in _nodes(replica, nodes):
+        if node.draining:
+            return node.draining, "drain"
+    if moves_off_sick:
+        for place in replica.shards:
+            host = nodes.get(place.node)
+            for gpu in host.gpus if host is not None else ():
+                # A driver that does not answer says nothing of what runs.
+                sick = [one for one in gpu.excluded if one.cause != SILENT]
+                if gpu.uuid in place.gpus and sick:
+                    return f"GPU {gpu.index} of {place.node} is excluded: {sick[0].cause}, {sick[0].says}", "gpu"
+    return "", ""
 
 
 def _shard(replica: Replica, place: ShardPlace, nodes: Mapping[str, NodeNow]) -> ShardNow:
@@ -61,7 +85,9 @@ def _why(seen: ShardSeen) -> str:
         held = sum(seen.gpu_mib.values())
         pids = f"processes {', '.join(map(str, seen.pids[:5]))}" if seen.pids else ""
         memory = f"{held} MiB of GPU memory" if held else ""
-        return "; ".join(dict.fromkeys(filter(None, (str(seen.exit or ""), pids, memory, seen.why))))
+        ended = str(seen.exit or "")  # which the agent may say once more
+        why = seen.why.removeprefix(ended).removeprefix("; ") if ended else seen.why
+        return "; ".join(filter(None, (ended, pids, memory, why)))
     if seen.exit is not None and str(seen.exit) not in seen.why:
         return f"{seen.exit}: {seen.why}" if seen.why else str(seen.exit)
     return seen.why

@@ -1,7 +1,10 @@
 """What a replica counts for: whether it does, whether it should go, and which of several goes first."""
 
+import attrs
+
 from llmgw.core.engine_spec import Want
-from llmgw.core.replicas import Phase, ReplicaNow, Standing
+from llmgw.core.offers import Demand, demand_of
+from llmgw.core.replicas import Phase, Replica, ReplicaNow, Standing
 
 NOT_SERVING = frozenset({Standing.WAITING, Standing.STARTING, Standing.LOADING, Standing.BROKEN, Standing.STOPPING})
 
@@ -16,8 +19,8 @@ def wants_out(now: ReplicaNow, want: Want) -> str:
     replica = now.replica
     if now.standing is Standing.GONE:
         return now.why
-    if replica.leave_why:
-        return replica.leave_why
+    if replica.leave_why or now.out:
+        return replica.leave_why or now.out
     if replica.revision != want.spec.revision and replica.gave_up_on != want.spec.revision:
         return f"its engine's spec changed ({replica.revision} -> {want.spec.revision})"
     return ""
@@ -25,7 +28,19 @@ def wants_out(now: ReplicaNow, want: Want) -> str:
 
 def away_from(now: ReplicaNow) -> tuple[str, ...]:
     """Where its successor must not go: a node that is not there is no place anyway, but it may come back."""
-    return tuple(dict.fromkeys(place.node for place in now.replica.shards)) if now.standing is Standing.GONE else ()
+    gone = now.replica.shards if now.standing is Standing.GONE else ()
+    return tuple(dict.fromkeys([*now.replica.move_from, *(place.node for place in gone)]))
+
+
+def demand_for(replica: Replica, want: Want, leaving: frozenset[str] = frozenset()) -> Demand:
+    """What a replica asks for when a place is looked for; a dry run asks the same.
+
+    ``leaving``: nodes of the one it replaces.
+    """
+    rules = attrs.evolve(want.rules, nodes=replica.only) if replica.only else want.rules
+    wanted = attrs.evolve(want, spec=replica.spec, rules=rules)
+    demand = demand_of(wanted, frozenset(replica.home), frozenset(replica.avoid))
+    return attrs.evolve(demand, shuns=frozenset(replica.failed_on), leaving=leaving)
 
 
 _WORTH = (

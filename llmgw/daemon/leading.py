@@ -17,14 +17,19 @@ from llmgw.control.applying_plan import Applying
 from llmgw.control.cluster import Cluster, signature
 from llmgw.control.cluster_metrics import ClusterMetrics
 from llmgw.control.desired import Desired
+from llmgw.control.endpoint_targets import EndpointTargets
 from llmgw.control.events import Events
 from llmgw.control.joining import Joining
+from llmgw.control.own_drains import OwnDrains
 from llmgw.control.passes import Passes
 from llmgw.control.proving import Proving
 from llmgw.control.publishing import Publishing, Routes
+from llmgw.control.targets import Targets
 from llmgw.control.watching import Watching
+from llmgw.core.reconcile import Seen
 from llmgw.core.term import Term
 from llmgw.daemon.parts import Parts
+from llmgw.gateway.running import cut_at, requests_at
 from llmgw.nodes.connection import House
 from llmgw.nodes.identity import ListenerIdentity
 from llmgw.nodes.listener import AgentListener, listen_for_agents
@@ -53,6 +58,9 @@ class Leading:
     proving: Proving
     identity: ListenerIdentity | None  # None: there is no certificate, and no agents
     term: Term
+    targets: Targets
+    endpoint_targets: EndpointTargets
+    own_drains: OwnDrains
     _lift_above: Term | None = field(default=None, init=False)
     _to_lift: trio.Event = field(factory=trio.Event, init=False)
     _signatures: dict[str, object] = field(factory=dict, init=False)
@@ -79,14 +87,27 @@ class Leading:
         publishing = Publishing(cluster, events, key, route, parts.log)
         passes = Passes(cluster, Applying(store, cluster, events), publishing, Watching(events), events, parts.log)
         proving = Proving(cluster, key, parts.client, lambda: parts.config.probe, parts.failed)
-        leading = cls(parts, store, joining, desired, events, registry, cluster, passes, proving, identity, term)
+        limits, requests = (lambda: parts.config.drain), partial(requests_at, parts.gate)
+        targets = Targets(cluster, events, limits, requests, parts.failed)
+        endpoints = EndpointTargets(
+            store, parts.live, events, limits, cluster.wall, requests, partial(cut_at, parts.gate), parts.failed
+        )
+        await endpoints.load()
+        leading = cls(
+            parts, store, joining, desired, events, registry, cluster, passes, proving, identity, term, targets,
+            endpoints, OwnDrains(cluster, events, targets, parts.failed),
+        )  # fmt: skip
         registry.lead = lambda: leading.term
         registry.on_report, registry.on_link = leading._reported, leading._linked
         joining.on_ended, joining.is_linked = leading._ended, leading._is_linked
         registry.on_newer_term = leading._met_newer
-        parts.metrics.more = ClusterMetrics(cluster, events, passes, proving, leading.expires_in_s).families
+        parts.metrics.more = ClusterMetrics(
+            cluster, events, passes, proving, targets, endpoints, leading.expires_in_s
+        ).families
         desired.on_change = cluster.wake
-        passes.came_back = leading._came_back
+        passes.came_back, passes.after = leading._came_back, leading._looked
+        passes.surges_max = lambda: parts.config.drain.surges_max
+        cluster.moves_off_sick = lambda: parts.config.gpu.on_excluded == "move"
         events.tell("leader.began", "leader", f"this control plane leads, term {term}", term=str(term))
         return leading
 
@@ -97,6 +118,7 @@ class Leading:
         yield "term", self._lift
         yield "reconcile", self.passes.run
         yield "proofs", self.proving.run
+        yield "drains of endpoints", self.endpoint_targets.run
         if self.identity is not None:
             yield "certificate for agents", self.identity.follow
 
@@ -113,7 +135,7 @@ class Leading:
             return
         limits = self.parts.config.agents
         listener = await listen_for_agents(limits.listen)
-        house = House(self.registry, self.joining, limits, lambda: identity.ca)
+        house = House(self.registry, self.joining, limits, lambda: identity.ca, self.own_drains)
         host, port = listener.socket.getsockname()[:2]
         task_status.started(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         async with listener:
@@ -169,6 +191,10 @@ class Leading:
         for name in names:
             await self.joining.came_back(name)
             self.events.tell("node.back", name, f"{name}, which had been given up, reports again")
+
+    async def _looked(self, seen: Seen, stopped: Mapping[str, int]) -> None:
+        await self.targets.look(seen, stopped)
+        await self.own_drains.look(seen)
 
     async def _note_seen(self) -> NoReturn:
         """Service: what nodes said of themselves last outlives this process."""

@@ -13,6 +13,7 @@ from llmgw.config.settings import AdminSettings
 from llmgw.config.units import bytes_of
 from llmgw.control.acting import Acting
 from llmgw.control.explaining import Explaining
+from llmgw.control.explaining_drains import ExplainingDrains
 from llmgw.control.node_views import models_json
 from llmgw.core.explain import Explanation
 from llmgw.core.identity import Operator
@@ -110,7 +111,10 @@ def cluster_services(leading: Leading, reloading: Reloading, agent_address: Call
         leading.desired,
         leading.events,
         Explaining(leading.cluster, leading.store, bytes_of),
+        ExplainingDrains(leading.targets, leading.endpoint_targets),
         Acting(leading.store, leading.cluster, leading.events),
+        leading.targets,
+        leading.endpoint_targets,
         leading.store,
         reloading.roll_back,
         revision_json,

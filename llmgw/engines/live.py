@@ -4,7 +4,7 @@ The only mutable thing the roads share. Probe and road meet here; scheduling rea
 endpoints that did not change, and one that was removed serves on until its last request has ended.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import inf
 from typing import Any
 
@@ -38,6 +38,7 @@ class LiveEndpoint:
     health_why: str = "not asked yet"
     health_at: float | None = None
     leaving: bool = False  # removed by a reload: serves on what it has
+    held_out: str = ""  # why an operator took it out of service: no new request, those that are there run on
     _sample: Sample | None = None
     sample_why: str = ""  # why there is no fresh sample
     silent: bool = False  # its samples stopped coming though we asked: full, not unknown
@@ -133,6 +134,8 @@ class LiveEndpoint:
         """Why nothing can be sent there now; None if something can. A half-open breaker counts as usable."""
         if self.leaving:
             return "leaving: removed from the configuration"
+        if self.held_out:
+            return self.held_out
         if self.healthy is False:
             return f"unhealthy: {self.health_why}"
         if self.breaker.state(now) is State.OPEN:
@@ -195,6 +198,7 @@ class LiveFleet:
     on_news: Callable[[LiveEndpoint], None] = _nobody
     fleet: Fleet = field(factory=Fleet)
     _pools: dict[str, Pool] = field(factory=dict, init=False)
+    held_out: Mapping[str, str] = field(factory=dict, init=False)  # by id, why operators took one out of service
     _live: dict[str, LiveEndpoint] = field(factory=dict, init=False)
     _leaving: list[LiveEndpoint] = field(factory=list, init=False)
 
@@ -214,6 +218,14 @@ class LiveFleet:
         self._live, self.fleet = kept, fleet
         self._pools = {model.name: self._pool(model) for model in fleet.models.values()}
         return added
+
+    def hold_out(self, why: Mapping[str, str]) -> None:
+        """These get no new request, by id, whatever is configured; those that are there run on."""
+        self.held_out = why
+        for live in self._live.values():
+            was, live.held_out = live.held_out, why.get(live.id, "")
+            if was and not live.held_out:
+                self.on_news(live)
 
     def find(self, id: str) -> LiveEndpoint | None:
         """An endpoint of the fleet, or one that still leaves."""
@@ -260,6 +272,7 @@ class LiveFleet:
         )  # fmt: skip
         live.on_restart, live.on_news = self._forget_prompts, self._tell
         live.watched = set() if endpoint.replica else None
+        live.held_out = self.held_out.get(endpoint.id, "")
         return live
 
     def _tell(self, live: LiveEndpoint) -> None:

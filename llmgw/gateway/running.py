@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import trio
+
+from llmgw.core.drain_plan import NO_REQUESTS, Requests
 from llmgw.core.outcome import Outcome, Refusal
 from llmgw.gateway.gate import Gate
 from llmgw.gateway.record import Story
@@ -67,3 +70,24 @@ def cancel(gate: Gate, id: str) -> bool:
         story.asking.cancelled = refusal
     passage.exchange.alarm.set(0.0)
     return True
+
+
+def requests_at(gate: Gate) -> dict[str, Requests]:
+    """By endpoint id: how many requests are there, and the age of the oldest."""
+    now, found = trio.current_time(), dict[str, Requests]()
+    for story in gate.running.values():
+        if story.tries and story.asking is None:
+            known = found.get(story.tries[-1].endpoint, NO_REQUESTS)
+            found[story.tries[-1].endpoint] = Requests(known.number + 1, max(known.oldest_s, now - story.received))
+    return found
+
+
+def cut_at(gate: Gate, endpoint: str) -> int:
+    """End what is at an endpoint; how many that were."""
+    there = [
+        story.id
+        for story in gate.running.values()
+        if story.tries and story.asking is None and story.tries[-1].endpoint == endpoint
+        and story.passage is not None and story.passage.cancelled is None
+    ]  # fmt: skip
+    return sum(cancel(gate, id) for id in there)

@@ -1,22 +1,38 @@
 """One connection of an agent: who is there, what they ask for, and the answer.
 
-Three routes, each behind a token (C43): the link with a node's credential, joining with a join token, and the CA
-certificate with a join token's public part, because whoever fetches it does not know yet whom they talk to.
+Each route is behind a token (C43): the link and a node's own drain with its credential, joining with a join token,
+and the CA certificate with a join token's public part, because whoever fetches it does not know yet whom they talk to.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Protocol
 
 import trio
 from attrs import define, field
 
+from llmgw.core.identity import Declined
 from llmgw.core.joining import Admitted, Joined, Unwelcome
 from llmgw.nodes.limits import AgentsLimits
 from llmgw.nodes.link import Session
 from llmgw.nodes.registry import NotLeading, Registry
 from llmgw.tasks.duplex import Duplex
 from llmgw.wire.agent_frames import Malformed
-from llmgw.wire.agent_joining import BODY_MAX, CA, JOIN, LINK, Denied, JoinAsked, JoinGiven, bearer, encode, read
+from llmgw.wire.agent_joining import (
+    BODY_MAX,
+    CA,
+    DRAIN,
+    JOIN,
+    LINK,
+    Denied,
+    DrainAsked,
+    DrainTold,
+    JoinAsked,
+    JoinGiven,
+    bearer,
+    encode,
+    read,
+)
 from llmgw.wire.h2_stream import Body, End, H2Stream, Head, Violation
 
 NO_TOKEN = "show a node's credential or a join token"
@@ -31,14 +47,22 @@ class Gatekeeper(Protocol):
     async def join(self, token: str, asked: JoinAsked) -> Joined | Unwelcome: ...
 
 
+class OwnDrains(Protocol):
+    """What nodes ask for themselves (``control.own_drains``)."""
+
+    async def ask(self, node: str, asked: DrainAsked) -> DrainTold | Declined: ...
+    def told(self, node: str) -> DrainTold: ...
+
+
 @define(eq=False)
 class House:
-    """What all connections share. ``ca``: the PEM that agents pin."""
+    """What all connections share. ``ca``: the PEM that agents pin. ``drains`` None: no node may ask for one."""
 
     registry: Registry
     gatekeeper: Gatekeeper
     limits: AgentsLimits
     ca: Callable[[], bytes] = lambda: b""
+    drains: OwnDrains | None = None
 
 
 @define(eq=False)
@@ -53,8 +77,8 @@ class Connection:
     _patience: trio.CancelScope = field(factory=trio.CancelScope, init=False)
     _waits_for: str = field(default="credential and hello", init=False)
     _answer: memoryview | None = field(default=None, init=False)
-    _token: str = field(default="", init=False)
-    _body: bytearray | None = field(default=None, init=False)  # of somebody who joins
+    _body: bytearray | None = field(default=None, init=False)  # of a question
+    _answers: Callable[[bytes], Awaitable[None]] | None = field(default=None, init=False)
     _asked: trio.Event = field(factory=trio.Event, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -66,7 +90,7 @@ class Connection:
         self._patience.deadline = deadline
         try:
             async with trio.open_nursery() as beside:
-                beside.start_soon(self._join_if_asked)
+                beside.start_soon(self._answer_if_asked)
                 with self._patience:
                     why = await self._duplex.run()
                 beside.cancel_scope.cancel(reason="the connection has ended")
@@ -132,13 +156,15 @@ class Connection:
             refused = gatekeeper.may_ask_for_ca(token)
             self._unauthorized(refused.why) if refused else self._say(200, self.house.ca())
         elif (method, path) == ("POST", JOIN):
-            self._token, self._body, self._waits_for = token, bytearray(), "the body"
+            self._take_body(partial(self._join, token))
         else:
             match gatekeeper.authenticate(token):
                 case Unwelcome(why):
                     self._unauthorized(why)
                 case Admitted(node) if (method, path) == ("POST", LINK):
                     self._link(node)
+                case Admitted(node) if path == DRAIN and self.house.drains is not None:
+                    self._own_drain(node, method, self.house.drains)
                 case Admitted():
                     self._deny(404, f"there is no {method} {path}")
 
@@ -152,22 +178,48 @@ class Connection:
         self._h2.respond(200, [("content-type", "application/x-ndjson")])
         self._session = Session(registry, node, self.peer, self._extend, self._duplex.wake, self._duplex.finish)
 
-    async def _join_if_asked(self) -> None:
+    def _own_drain(self, node: str, method: str, drains: OwnDrains) -> None:
+        self.admitted()
+        lead = self.house.registry.lead()
+        if method == "PUT":
+            self._take_body(partial(self._drain, node, drains))
+        elif method != "GET":
+            self._deny(404, f"there is no {method} {DRAIN}")
+        elif isinstance(lead, NotLeading):
+            self._deny(421, NOT_LEADING, lead.leader)
+        else:
+            self._say(200, encode(drains.told(node)))
+
+    def _take_body(self, answers: Callable[[bytes], Awaitable[None]]) -> None:
+        self._body, self._answers, self._waits_for = bytearray(), answers, "the body"
+
+    async def _answer_if_asked(self) -> None:
         await self._asked.wait()
         lead = self.house.registry.lead()
         if isinstance(lead, NotLeading):
             self._deny(421, NOT_LEADING, lead.leader)
             return
+        assert self._answers is not None
         try:
-            asked = read(JoinAsked, bytes(self._body or b""))
+            await self._answers(bytes(self._body or b""))
         except Malformed as error:
             self._deny(400, str(error))
-            return
-        match await self.house.gatekeeper.join(self._token, asked):
+
+    async def _join(self, token: str, body: bytes) -> None:
+        """Raises Malformed."""
+        match await self.house.gatekeeper.join(token, read(JoinAsked, body)):
             case Joined(cluster, node, credential):
                 self._say(200, encode(JoinGiven(cluster, node, credential)))
             case Unwelcome(why):
                 self._unauthorized(why)
+
+    async def _drain(self, node: str, drains: OwnDrains, body: bytes) -> None:
+        """Raises Malformed."""
+        match await drains.ask(node, read(DrainAsked, body)):
+            case Declined(_, why):
+                self._deny(503, why)
+            case told:
+                self._say(200, encode(told))
 
     def _extend(self, seconds: float) -> None:
         self._waits_for = f"a frame within {seconds:g} s"

@@ -5,13 +5,16 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+from attrs import evolve
 from sqlite_utils import Database
 
+from llmgw.core.drain import Drain
 from llmgw.core.joining import NodeRecord
 
 COLUMNS = (
     "name, credential, joined_at, joined_with, labels, address, boot, version,"
-    " target, target_by, target_at, target_why, seen_at, given_up_at, replaced, removed_at, removed_why"
+    " target, target_by, target_at, target_why, seen_at, given_up_at, replaced, removed_at, removed_why, drain"
 )
 
 
@@ -56,7 +59,7 @@ def remove(db: Database, name: str, at: float, why: str) -> None:
     """What was asked of it goes with it: one that joins again under the name begins schedulable."""
     db.conn.execute(
         "update nodes set removed_at = ?, removed_why = ?, target = 'schedulable', target_by = '', target_at = null,"
-        " target_why = '', given_up_at = null where name = ?",
+        " target_why = '', drain = '', given_up_at = null where name = ?",
         (at, why, name),
     )
 
@@ -80,14 +83,26 @@ def give_up(db: Database, name: str, at: float | None) -> None:
     db.conn.execute("update nodes set given_up_at = ? where name = ?", (at, name))
 
 
-def aim(db: Database, name: str, target: str, by: str, at: float, why: str) -> None:
+def aim(db: Database, name: str, target: str, by: str, at: float | None, why: str, drain: Drain | None = None) -> None:
     """What an operator asks of it."""
     db.conn.execute(
-        "update nodes set target = ?, target_by = ?, target_at = ?, target_why = ? where name = ?",
-        (target, by, at, why, name),
+        "update nodes set target = ?, target_by = ?, target_at = ?, target_why = ?, drain = ? where name = ?",
+        (target, by, at, why, _written(drain), name),
     )
 
 
+def note_drain(db: Database, name: str, drain: Drain) -> None:
+    """How far its drain has got, as long as it is still asked for."""
+    db.conn.execute(
+        "update nodes set drain = ? where name = ? and target = 'drained' and drain != ''", (_written(drain), name)
+    )
+
+
+def _written(drain: Drain | None) -> str:
+    return "" if drain is None else msgspec.json.encode(drain).decode()
+
+
 def _record(row: tuple[Any, ...]) -> NodeRecord:
-    name, credential, joined_at, joined_with, labels, *rest = row
-    return NodeRecord(name, credential, joined_at, joined_with, json.loads(labels), *rest)
+    name, credential, joined_at, joined_with, labels, *rest, drain = row
+    read = msgspec.json.decode(drain, type=Drain) if drain else None
+    return evolve(NodeRecord(name, credential, joined_at, joined_with, json.loads(labels), *rest), drain=read)

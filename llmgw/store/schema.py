@@ -112,7 +112,13 @@ def _nodes(db: Database) -> None:
     db.table("meta").insert({"key": "nodes_revision", "value": "0"})
 
 
-MIGRATIONS: Sequence[Migration] = (one, two)
+def three(db: Database) -> None:
+    """Version 0.4: what was asked of nodes, and of static endpoints."""
+    db.conn.execute("alter table nodes add column drain text not null default ''")
+    db.table("held_out").create({"id": str, "doc": str}, pk="id", not_null={"doc"})
+
+
+MIGRATIONS: Sequence[Migration] = (one, two, three)
 
 
 def migrate(db: Database, path: Path, migrations: Sequence[Migration] = MIGRATIONS, version: str = __version__) -> None:

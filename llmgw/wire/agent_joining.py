@@ -1,16 +1,21 @@
-"""What an agent and the agent listener say around the link: paths, joining, and a refusal before any frame."""
+"""What a node and the agent listener say around the link: paths, joining, its own drain, and a refusal."""
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
+from msgspec import Meta
 
+from llmgw.core.drain import AtDeadline
 from llmgw.wire.agent_frames import Malformed
 
 LINK = "/agent/v1/link"  # POST, with the node's credential
 JOIN = "/agent/v1/join"  # POST, with a join token
 CA = "/agent/v1/ca"  # GET, with a join token's public part
+DRAIN = "/agent/v1/drain"  # PUT and GET, with the node's credential: its own drain and nobody else's
 BODY_MAX = 16 * 1024
+GRACE_MAX_S = 7 * 24 * 3600.0
+WHY_MAX = 500
 
 
 class JoinAsked(msgspec.Struct, frozen=True):
@@ -27,6 +32,28 @@ class JoinGiven(msgspec.Struct, frozen=True):
     credential: str
 
 
+class DrainAsked(msgspec.Struct, frozen=True):
+    """A node asks to be drained until it boots again; ``boot``: this boot's id."""
+
+    boot: Annotated[str, Meta(min_length=1, max_length=128)]
+    grace_s: Annotated[float, Meta(gt=0, le=GRACE_MAX_S)]
+    at_deadline: AtDeadline = AtDeadline.STOP
+    why: Annotated[str, Meta(max_length=WHY_MAX)] = ""
+
+
+class DrainTold(msgspec.Struct, frozen=True):
+    """``state``: draining, drained or blocked; empty: it is not to be drained. ``left_s`` None: it has ended."""
+
+    state: str = ""
+    target: str = ""
+    by: str = ""  # who asked for the target
+    left_s: float | None = None
+    left: tuple[str, ...] = ()  # replicas
+    waits_on: tuple[str, ...] = ()  # sentences
+    said: str = ""  # how it ended
+    heard: bool = True  # its agent is
+
+
 class Denied(msgspec.Struct, frozen=True):
     """The body of every answer that is not 200. ``leader``: host:port of the agent listener that leads, if known."""
 
@@ -34,7 +61,7 @@ class Denied(msgspec.Struct, frozen=True):
     leader: str = ""
 
 
-T = TypeVar("T", JoinAsked, JoinGiven, Denied)
+T = TypeVar("T", JoinAsked, JoinGiven, DrainAsked, DrainTold, Denied)
 encode = msgspec.json.Encoder().encode
 
 

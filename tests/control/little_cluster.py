@@ -13,6 +13,7 @@ from typing import Any
 import trio
 from attrs import define, field
 
+from llmgw.control.acting import Acting
 from llmgw.control.cluster import signature
 from llmgw.control.explaining import Explaining
 from llmgw.control.node_views import replicas_json
@@ -209,6 +210,9 @@ class Little:
         found, _ = self.there.events.since(0)
         at = self.there.cluster.wall() - trio.current_time() + since
         return [one for one in found if one.at >= at and (not kinds or one.kind in kinds)]
+
+    def acting(self) -> Acting:
+        return Acting(self.there.store, self.there.cluster, self.there.events)
 
     def explaining(self) -> Explaining:
         return Explaining(self.there.cluster, self.there.store, int)

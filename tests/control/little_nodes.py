@@ -164,6 +164,7 @@ class Node:
     off_network: bool = False  # its engines can't be reached
     streams: list[MemoryStream] = field(factory=list)  # to its engines
     has: tuple[str, ...] = ()
+    boot: str = "boot"
     shards: dict[str, Shard] = field(factory=dict)
     obeys: Obeys = field(factory=Obeys)
     ever: list[str] = field(factory=list)  # ids that were started here
@@ -253,7 +254,7 @@ class Node:
         if self._link is None or self._link[0] is not registry:
             link = _Link(trio.current_time(), self.nudge)
             self._link = registry, link
-            hello = Hello(1, registry.cluster, self.name, "boot", address=self.name)
+            hello = Hello(1, registry.cluster, self.name, self.boot, address=self.name)
             registry.accept(registry.node(self.name), hello, link, self.name)
 
 

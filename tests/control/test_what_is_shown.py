@@ -77,4 +77,4 @@ async def test_a_stopped_agents_maintenance_and_silence_are_both_told(tmp_path, 
         assert node["nothing_lands_because"].startswith("unreachable: silent for")
         little.nodes["node-1"].cut = False
         await little.until(lambda: node_json(little.there.cluster, "node-1")["state"] == "ready")
-        assert node_json(little.there.cluster, "node-1")["nothing_lands_because"] == "cordoned: new fans"
+        assert node_json(little.there.cluster, "node-1")["nothing_lands_because"] == "cordoned by ann: new fans"

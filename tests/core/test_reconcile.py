@@ -49,7 +49,7 @@ class Cluster:
 
     def pass_(self):
         """observe, plan, apply; then the agents obey."""
-        made = plan(self.seen(), LIMITS)
+        made = self.plan()
         for action in made.actions:
             self.number += isinstance(action, Create)
             self.generation += isinstance(action, Start)
@@ -57,6 +57,9 @@ class Cluster:
             self.said.append(action)
         self.obey()
         return made
+
+    def plan(self):
+        return plan(self.seen(), LIMITS)
 
     def obey(self):
         wanted = {}

@@ -47,6 +47,7 @@ async def test_a_stream_is_ended_with_an_error_event_and_its_engine_is_left(auto
         assert one["phase"] == "streaming"
         assert cancel(w.gate, one["id"])
         answer = await client.answer()
+        await w.settled()
         assert b"an operator ended this request" in answer.body
         assert b"[DONE]" not in answer.body
         assert w.record.outcome == "cancelled"
@@ -61,6 +62,7 @@ async def test_a_request_without_a_word_yet_is_a_503_that_is_not_tried_elsewhere
         (one,) = running(w.gate, trio.current_time())
         cancel(w.gate, one["id"])
         answer = await client.answer()
+        await w.settled()
         assert (answer.status, answer.error["code"]) == (503, "request_cancelled")
         assert answer.header(b"x-should-retry") == [b"false"]
         assert len(w.record.tries) == 1
