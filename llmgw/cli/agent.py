@@ -2,19 +2,25 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import trio
 from attrs import evolve
 
 from agent.inventory import Inventory
+from llmgw.cli.agent_drain import drain
 from llmgw.core.agent_settings import AgentSettings
 from llmgw.tasks.sockets import split_address
 from llmgw.telemetry.log import LogLimits
 
+if TYPE_CHECKING:
+    from llmgw.config import Config
 
-@click.command("agent")
+
+@click.group("agent", invoke_without_command=True)
 @click.option("--config", "-c", "file", type=click.Path(dir_okay=False, path_type=Path), envvar="LLMGW_CONFIG",
               help="A config file; of it [agent] and [log] are read.")  # fmt: skip
 @click.option(
@@ -26,7 +32,10 @@ from llmgw.telemetry.log import LogLimits
 @click.option("--name", help="This node's name; default: the host's.")
 @click.option("--data-dir", type=click.Path(file_okay=False), help="Where engines are written down.")
 @click.option("--no-gpus", is_flag=True, help="A node of memory and cores.")
+@click.pass_context
 def command(
+    ctx: click.Context,
+    /,
     file: Path | None,
     servers: tuple[str, ...],
     token: str | None,
@@ -39,24 +48,34 @@ def command(
     Exit codes: 0 stopped as asked, 1 failed, 2 bad config, 3 another agent works in this folder.
     """
     from agent.driver_child import DriverChild
+
+    if ctx.invoked_subcommand is not None:
+        return
+    config = settings_of(file, servers, {"name": name, "data_dir": data_dir, "join_token": token})
+    settings = config.agent
+    if no_gpus:
+        settings = evolve(settings, gpus=False)
+    run_agent(settings, DriverChild() if settings.gpus else None, config.log)
+
+
+command.add_command(drain)
+
+
+def settings_of(file: Path | None, servers: tuple[str, ...], said: Mapping[str, str | None]) -> "Config":
+    """Of ``[agent]`` in the file, and above it what was given on the command line."""
     from llmgw.config import ConfigError, load
     from llmgw.config.read import as_options
 
-    said = {"name": name, "data_dir": data_dir, "join_token": token}
     options = {f"--{key}": (f"LLMGW_AGENT__{key.upper()}", value) for key, value in said.items() if value}
-    environ = as_options(os.environ, options)
     try:
-        config = load(file, environ)
+        config = load(file, as_options(os.environ, options))
     except ConfigError as error:
         for problem in error.problems:
             click.echo(str(problem), err=True)
         sys.exit(2)
-    settings = config.agent
     if servers:
-        settings = evolve(settings, servers=tuple(map(_server, servers)))
-    if no_gpus:
-        settings = evolve(settings, gpus=False)
-    run_agent(settings, DriverChild() if settings.gpus else None, config.log)
+        config = evolve(config, agent=evolve(config.agent, servers=tuple(map(_server, servers))))
+    return config
 
 
 def _server(text: str) -> str:
