@@ -8,6 +8,7 @@ import click
 
 from llmgw.cli.ctl.session import JSON, CtlGroup, Session, not_empty
 from llmgw.cli.ctl.show import Column, print_json, table
+from llmgw.cli.ctl.targeting import SUBJECT
 from llmgw.cli.failure import printable
 
 
@@ -77,6 +78,14 @@ def gpu(session: Session, node: str, gpu: str) -> None:
     GPU is its index, its UUID or the beginning of it.
     """
     _explained(session, f"/explain/gpu/{quote(node, safe='')}/{quote(gpu, safe='')}")
+
+
+@command.command()
+@click.argument("subject", metavar=SUBJECT, callback=not_empty)
+@click.pass_obj
+def drain(session: Session, subject: str) -> None:
+    """What a drain waits on and why, replica by replica; of one that nobody asked for, what it would do."""
+    _explained(session, f"/explain/drain/{quote(subject, safe='')}")
 
 
 def _explained(session: Session, path: str, **params: str) -> None:

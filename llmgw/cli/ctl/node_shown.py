@@ -1,11 +1,14 @@
 """One node in full, for people."""
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
 
+from llmgw.cli.ctl.drain_shown import Status, is_over, progress
 from llmgw.cli.ctl.show import Column, drawn, formed, spanned
+from llmgw.cli.ctl.targeting import Subject
 from llmgw.cli.failure import printable
 
 GPUS = (
@@ -48,19 +51,22 @@ PROCESSES = (
 )
 
 
-def print_node(node: Mapping[str, Any]) -> None:
-    for line in _lines(node):
+def print_node(node: Mapping[str, Any], drain: Status | None = None) -> None:
+    """``drain``: how far its drain has got."""
+    for line in _lines(node, drain):
         click.echo(printable(line))
     for text in _tables(node):
         click.echo("\n" + text)
     for orphan in node.get("orphans", []):
         pids = ", ".join(map(str, orphan["pids"]))
-        click.echo(printable(f"\norphan {orphan['id']}: {orphan['why']}; processes {pids}"))
+        click.echo("\n" + printable(f"orphan {orphan['id']}: {orphan['why']}; processes {pids}"))
 
 
-def _lines(node: Mapping[str, Any]) -> Iterator[str]:
+def _lines(node: Mapping[str, Any], drain: Status | None) -> Iterator[str]:
     agent, target, memory = node["agent"], node["target"], node["memory"]
     yield f"{node['name']}: {node['state']}, {target['target']}" + _by(target)
+    if drain is not None:
+        yield from _drain(node, drain)
     if node["trouble"]:
         yield f"  trouble: {node['trouble']}"
     if node.get("driver"):
@@ -82,7 +88,16 @@ def _lines(node: Mapping[str, Any]) -> Iterator[str]:
 def _by(target: Mapping[str, Any]) -> str:
     if not target["by"]:
         return ""
-    return f" by {target['by']}, {formed(target['at'], 'time')}" + (f": {target['why']}" if target["why"] else "")
+    at = f"{formed(target['at'], 'time')} ({formed(time.time() - target['at'], 'age')})"
+    return f" by {target['by']}, {at}" + (f": {target['why']}" if target["why"] else "")
+
+
+def _drain(node: Mapping[str, Any], drain: Status) -> Iterator[str]:
+    yield f"  drain: {progress(Subject(node['name']), drain)}"
+    if is_over(drain):
+        yield f"    {drain['said']}"
+    for sentence in drain["waits_on"]:
+        yield f"    {sentence}"
 
 
 def _link(agent: Mapping[str, Any]) -> str:

@@ -8,17 +8,20 @@ from urllib.parse import quote, urlsplit
 
 import click
 
+from llmgw.cli.ctl.drain_shown import Status, asked, drain_of, shown_with
 from llmgw.cli.ctl.keys import why_option
 from llmgw.cli.ctl.node_shown import print_node
 from llmgw.cli.ctl.session import JSON, CtlCommand, Session, not_empty
 from llmgw.cli.ctl.show import Column, drawn, formed, listed, print_json, say, show
+from llmgw.cli.ctl.targeting import Subject
 from llmgw.cli.ctl.watching import WatchGroup, shown
 from llmgw.cli.ctl.when import span_s
+from llmgw.core.drain import Target
 
 NODES = (
     Column("NODE", "name"),
     Column("STATE", "state"),
-    Column("TARGET", "target.target"),
+    Column("TARGET", "target_shown"),
     Column("GPUS", "gpus_shown"),
     Column("MEMORY", "memory_shown"),
     Column("REPLICAS", "replicas_shown"),
@@ -52,7 +55,7 @@ def command(ctx: click.Context, unhealthy: bool, watch: float | None, count: int
     if ctx.invoked_subcommand is None:
         session: Session = ctx.obj
         ask = partial(session.get, "/nodes", unhealthy="true" if unhealthy else None)
-        shown(session, watch, count, ask, partial(_ill, session) if unhealthy else _drawn)
+        shown(session, watch, count, ask, partial(_ill if unhealthy else _drawn, session))
     elif unhealthy or watch is not None or count is not None:
         raise click.UsageError("--unhealthy and --watch go with the list, not with a command of it")
 
@@ -66,7 +69,8 @@ def show_node(session: Session, node: str) -> None:
     if session.output == JSON:
         print_json(found)
     else:
-        print_node(found["node"])
+        drained = found["node"]["target"]["target"] == Target.DRAINED
+        print_node(found["node"], drain_of(session, Subject(node)) if drained else None)
 
 
 @command.command()
@@ -159,22 +163,28 @@ def lost(session: Session, node: str, why: str) -> None:
 def _ill(session: Session, answer: Any) -> str:
     if not listed(answer, "nodes") and (well := len(listed(session.get("/nodes"), "nodes"))):
         return f"every node is well ({_counted(well, 'node')})"
-    return _drawn(answer)
+    return _drawn(session, answer)
 
 
-def _drawn(answer: Any) -> str:
+def _drawn(session: Session, answer: Any) -> str:
     nodes = listed(answer, "nodes")
-    return (
-        drawn([_row(node) for node in nodes], NODES) if nodes else "no nodes; one joins with `llmgw ctl nodes invite`"
-    )
+    if not nodes:
+        return "no nodes; one joins with `llmgw ctl nodes invite`"
+    drains = _drains(session) if any(node["target"]["target"] == Target.DRAINED for node in nodes) else {}
+    return drawn([_row(node, drains.get(node["name"])) for node in nodes], NODES)
 
 
-def _row(node: Mapping[str, Any]) -> dict[str, Any]:
+def _drains(session: Session) -> dict[str, Status]:
+    return {one["subject"]: one["drain"] for one in listed(session.get("/drains"), "drains")}
+
+
+def _row(node: Mapping[str, Any], drain: Status | None) -> dict[str, Any]:
     cards = [gpu for gpu in node.get("gpus", []) if not gpu.get("sliced")]
     replicas = node.get("replicas") or []
     more = f", and {len(replicas) - REPLICAS_SHOWN} more" if len(replicas) > REPLICAS_SHOWN else ""
     return {
         **node,
+        "target_shown": shown_with(node, drain),
         "gpus_shown": f"{sum(bool(gpu['usable']) for gpu in cards)}/{len(cards)}" if cards else "",
         "memory_shown": _memory(node) if cards else "",
         "replicas_shown": ", ".join(replicas[:REPLICAS_SHOWN]) + more,
@@ -200,6 +210,8 @@ def _why(node: Mapping[str, Any]) -> str:
     driver = [f"GPU driver: {node['driver']}"] if node.get("driver") else []
     nothing = node.get("nothing_lands_because") or ""
     lands = [f"nothing lands here because {nothing}"] if nothing and nothing != node.get("trouble") else []
+    if not lands and node["target"]["target"] != Target.SCHEDULABLE:  # the trouble stands before what was asked
+        lands = [asked(node["target"])]
     return "; ".join([*filter(None, [node.get("trouble")]), *driver, *against, *lands])
 
 

@@ -7,7 +7,7 @@ import click
 from llmgw.cli.failure import Exit, Failure
 from llmgw.control.key_entries import TIME_MAX, seconds_of
 
-UNITS_S = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "y": 365 * 86400}
+UNITS_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "y": 365 * 86400}
 
 
 def ends_at(text: str | None, now: float) -> float | None:
@@ -33,7 +33,7 @@ def _seconds(text: str, now: float) -> float | None:
 
 def span_s(span: str, option: str) -> int:
     """Seconds, from 1. Raises click.UsageError, which names the option."""
-    found = re.fullmatch(r"(\d{1,6})(s|min|h|d|w)", span.strip())
+    found = re.fullmatch(r"(\d{1,6})(s|m|min|h|d|w)", span.strip())
     if not found or not int(found[1]):
         raise click.UsageError(f"{option} {span!r} is no span of time; say 30min, 24h or 7d")
     return int(found[1]) * UNITS_S[found[2]]

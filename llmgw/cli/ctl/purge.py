@@ -1,0 +1,55 @@
+"""``llmgw ctl purge``: wait no more for a replica that does not stop."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from llmgw.cli.ctl.drain_shown import counted
+from llmgw.cli.ctl.keys import why_option
+from llmgw.cli.ctl.session import JSON, CtlCommand, Session, not_empty
+from llmgw.cli.ctl.show import listed, print_json, say
+from llmgw.cli.failure import printable
+
+
+@click.command("purge", cls=CtlCommand)
+@click.argument("replica", callback=not_empty)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@why_option
+@click.pass_obj
+def command(session: Session, replica: str, yes: bool, why: str) -> None:
+    """Forget a replica that is to stop and does not: the drain and the replacements that wait for it go on.
+
+    What still runs of it is an orphan from then on: it is shown on its node, and somebody has to end it there.
+    """
+    nodes = _nodes(session, replica)
+    if not yes:
+        on = f" on {', '.join(sorted(set(nodes.values())))}" if nodes else ""
+        what = printable(f"purge {replica}? what still runs of it{on} runs on, and nobody waits for it any more")
+        click.confirm(what, abort=True, err=True)
+    answer = session.post(f"/replicas/{quote(replica, safe='')}/purge", {"reason": why})
+    if session.output == JSON:
+        print_json(answer)
+        return
+    _print(answer, nodes)
+
+
+def _nodes(session: Session, replica: str) -> dict[str, str]:
+    """Where each of its shards is."""
+    found = listed(session.get("/replicas", model=replica), "replicas")
+    shards = [shard for one in found if one["name"] == replica for shard in one["shards"]]
+    return {str(shard["id"]): str(shard["node"]) for shard in shards}
+
+
+def _print(answer: Mapping[str, Any], nodes: Mapping[str, str]) -> None:
+    left = answer["left"]
+    if not left:
+        click.echo(printable(f"{answer['replica']} is purged; nothing of it runs any more"))
+        return
+    run = "runs on, an orphan" if len(left) == 1 else "run on, orphans"
+    click.echo(printable(f"{answer['replica']} is purged; {counted(len(left), 'process')} of it {run}:"))
+    for id in left:
+        click.echo(printable(f"  {id}" + (f" on {nodes[id]}" if id in nodes else "")))
+    for node in sorted({nodes[id] for id in left if id in nodes}):
+        say(f"`llmgw ctl nodes show {node}` shows its processes; end them there, or reboot {node}")
