@@ -1,6 +1,7 @@
-"""``llmgw demo --cluster``: a control plane, two nodes with simulated GPUs, a model of two replicas, and a death.
+"""``llmgw demo --cluster``: a control plane, two nodes with simulated GPUs, a model of two replicas, a death, a drain.
 
-Traffic runs throughout. One engine is killed; the other answers for both until the next generation serves.
+Traffic runs throughout. One engine is killed; the other answers for both until the next generation serves. Then a
+node is taken out of service: what runs there serves elsewhere first.
 """
 
 import os
@@ -50,6 +51,7 @@ def _begin(place: Path, processes: Processes, base_url: str, admin_url: str, onc
     key = make_key(place)
     with _traffic(base_url, key) as answers:
         _kill_one(place, answers)
+        _drain_one(place)
     say("traffic", f"{answers['answered']} requests answered, {answers['failed']} failed")
     if not once:
         _stay(place, base_url, key, processes)
@@ -65,6 +67,24 @@ def _kill_one(place: Path, answers: Counter[str]) -> None:
     for event in ctl(place, "events", "--since", str(since))["events"]:
         if event["subject"] == victim["name"]:
             say("event", event["sentence"])
+
+
+def _drain_one(place: Path) -> None:
+    _wait(place, lambda: len(_serving(place)) == REPLICAS, f"{REPLICAS} replicas serve")
+    node = _replicas(place)[0]["shards"][0]["node"]
+    for move in ctl(place, "drain", node, "--dry-run")["plan"]["moves"]:
+        say("dry run", f"{move['replica']} would go to {', '.join(move['to'])}")
+    say("drain", f"llmgw ctl drain {node} -m 'new fans'")
+    ctl(place, "drain", node, "-m", "new fans")
+    _wait(place, lambda: _drain(place, node)["left_s"] is None, f"{node} is drained")
+    say("drained", _drain(place, node)["said"])
+    ctl(place, "uncordon", node, "-m", "fans are in")
+
+
+def _drain(place: Path, node: str) -> dict[str, Any]:
+    (found,) = (one["drain"] for one in ctl(place, "drains")["drains"] if one["subject"] == node)
+    told: dict[str, Any] = found
+    return told
 
 
 def _is_next(place: Path, before: dict[str, Any]) -> bool:
@@ -109,6 +129,9 @@ listen = "127.0.0.1:0"
 
 [log]
 requests = false
+
+[replica]
+healthy_min = "2s"  # nobody watches a demo for long
 
 [[models]]
 name = "{MODEL}"
@@ -158,7 +181,13 @@ def _traffic(base_url: str, key: str) -> Iterator[Counter[str]]:
 def _stay(place: Path, base_url: str, key: str, processes: Processes) -> None:
     llmgw = f"{sys.executable} -m llmgw ctl --data-dir {place / 'data'}"
     click.echo("\nIt stays up. Try it from another terminal:\n")
-    for words in ("nodes", "replicas", f"explain placement {MODEL} --what-if gpus=2", "events --follow"):
+    for words in (
+        "nodes",
+        "replicas",
+        "drain node-1 --dry-run",
+        f"explain placement {MODEL} --what-if gpus=2",
+        "events --follow",
+    ):
         click.echo(f"  {llmgw} {words}")
     click.echo(f"\nclients: {base_url}, key {key}\nPress Ctrl-C to stop everything.")
     try:

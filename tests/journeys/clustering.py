@@ -44,6 +44,7 @@ def model(
     executable: Sequence[str] = ENGINE,
     endpoints: Mapping[str, str] | None = None,
     engine: str = "",
+    gpu_memory: str = "20GiB",
     **said: Any,
 ) -> str:
     """One [[models]] that agents run; ``engine``: more lines of it, ``said``: its args, as ``decode_rate=50``."""
@@ -51,7 +52,7 @@ def model(
     quoted = ", ".join(f'"{word}"' for word in executable), ", ".join(f'"{word}"' for word in args)
     table = (
         f'[models.engine]\npreset = "sim"\nexecutable = [{quoted[0]}]\nargs = [{quoted[1]}]\n'
-        f'gpus = 1\ngpu_memory = "20GiB"\n{engine}\n'
+        f'gpus = 1\ngpu_memory = "{gpu_memory}"\n{engine}\n'
     )
     static = "".join(
         f'[[models.endpoints]]\nid = "{id}"\nurl = "{url}"\nengine = "sim"\n' for id, url in (endpoints or {}).items()

@@ -13,10 +13,11 @@ def test_two_answers_and_why_they_went_where_they_went(tmp_path: Path):
     assert said.count("answered by engine-") == 2
 
 
-def test_an_engine_of_a_cluster_dies_and_is_replaced_while_traffic_is_answered(tmp_path: Path):
+def test_an_engine_of_a_cluster_dies_and_a_node_is_drained_while_traffic_is_answered(tmp_path: Path):
     with running("demo", "--cluster", "--once", "--dir", str(tmp_path)) as demo:
         assert demo.wait(90) == 0
     said = "\n".join(demo.lines)
     assert "killed by signal 9" in said
     assert ", 0 failed" in said
+    assert "is drained after" in said
     assert [end_engines(tmp_path / f"node-{number}") for number in (1, 2)] == [0, 0]
