@@ -65,13 +65,18 @@ class Move:
 
     async def under_an_agent(self, node: str, take_over: Callable[[], Awaitable[None]]) -> None:
         made, engine = self.made, self.old[node]
+        endpoint = f"endpoint/by-hand-{node}"
+        assert "no request is left there, 0 were cut" in await self.ctl("drain", endpoint, "-m", "moves", "--watch")
+        assert engine.state()["running"] == 0
         del self.urls[f"by-hand-{node}"]
         self.replicas += 1
         await take_over()
+        await until(made, lambda: f"by-hand-{node}" not in endpoints(made))
+        assert "is in service" in await self.ctl("uncordon", endpoint)
+        assert "nothing is drained" in await self.ctl("drains")
         await until(made, lambda: "short of GPU memory" in waiting(made))
         assert "free 4.0 (claimed 0.0, foreign 20.0)" in await self.ctl("explain", "placement", MODEL)
-        await until(made, lambda: f"by-hand-{node}" not in endpoints(made))
-        assert engine.state()["running"] == 0  # its last request has ended
+        assert engine.state()["running"] == 0
         engine.process.signal(signal.SIGTERM)
         await trio.to_thread.run_sync(engine.process.wait)
         await until(made, lambda: made.serves(self.replicas))
