@@ -24,6 +24,7 @@ from llmgw.core.actions import (
     Start,
     Stop,
     StopFirst,
+    Waits,
 )
 from llmgw.core.applied import after, created
 from llmgw.core.explain import Explanation
@@ -42,6 +43,7 @@ EVENT_OF: dict[type[Any], str] = {
     Fail: "replica.failed",
     Renew: "replica.renewed",
     StopFirst: "replica.blocked",
+    Waits: "replica.waiting",
     Again: "replica.waiting",
     Settled: "replica.settled",
     Leave: "replica.leaving",

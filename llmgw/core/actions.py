@@ -18,7 +18,7 @@ class Create:
     avoid: tuple[str, ...] = ()
     prefer: tuple[str, ...] = ()  # where a dry run saw it go
     only: tuple[str, ...] = ()  # where an operator sends it
-    kind: str = ""  # of the reason, where that may be undone: "drain", "gpu"
+    kind: str = ""  # of the reason, where that may be undone: "drain", "gpu", "move"
 
     def __str__(self) -> str:
         return f"{self.model}: one more replica, {self.why}"
@@ -48,6 +48,17 @@ class Blocked:
 
     def __str__(self) -> str:
         return f"{self.replica} waits: {self.why}"
+
+
+@frozen
+class Waits:
+    """It has a place, and others are to start before it."""
+
+    replica: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.replica} waits for {self.why}"
 
 
 @frozen
@@ -158,7 +169,7 @@ class Forget:
         return f"{self.replica} is gone: {self.why}"
 
 
-Action = Create | Start | Blocked | Fail | Renew | StopFirst | Again | Settled | Leave | Return | Stop | Forget
+Action = Create | Start | Blocked | Waits | Fail | Renew | StopFirst | Again | Settled | Leave | Return | Stop | Forget
 
 
 @frozen

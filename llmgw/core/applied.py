@@ -19,6 +19,7 @@ from llmgw.core.actions import (
     Start,
     Stop,
     StopFirst,
+    Waits,
 )
 from llmgw.core.replicas import Phase, Replica
 
@@ -57,7 +58,7 @@ def after(row: Replica, action: Action, wall: float, generation: int = 0) -> Rep
                 row, Phase.WANTED, why, wall, generation=generation, shards=placed.shards, home=placed.nodes,
                 avoid=(), only=only,
             )  # fmt: skip
-        case Blocked(why=why):
+        case Blocked(why=why) | Waits(why=why):
             return row if row.why == why else attrs.evolve(row, why=why)
         case Fail(why=why, crashes=crashes, pause_s=pause_s, served=served, elsewhere=elsewhere):
             return _to(

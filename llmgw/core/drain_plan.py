@@ -3,10 +3,11 @@
 Pure: a dry run asks where each successor would be placed, one after another, as the drain will.
 """
 
-from collections.abc import Iterator, Mapping
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
-from attrs import frozen
+from attrs import define, field, frozen
 
 from llmgw.core.actions import Create
 from llmgw.core.applied import created
@@ -16,13 +17,14 @@ from llmgw.core.engine_spec import Want
 from llmgw.core.node_life import NodeNow, NodeState
 from llmgw.core.placement import Placed, place
 from llmgw.core.placement_explained import reasons_in_short, scores_in_short
-from llmgw.core.placing import NO_FIT
 from llmgw.core.reconcile import Seen
 from llmgw.core.replicas import Phase, ReplicaLimits, ReplicaNow, Standing
 from llmgw.core.shards import ENDED
-from llmgw.core.worth import demand_for
+from llmgw.core.turns import TURN, coming, finds_no_place, is_bounded, others_start, surges, turn_of
+from llmgw.core.worth import demand_for, is_active
 
 START_UNKNOWN_S = 120.0  # a replica whose model never started under this leader
+PASSES_S = 2.0  # until a successor is made and placed, and until its old one is seen to hold nothing, each
 
 
 @frozen
@@ -57,7 +59,7 @@ class Move:
 class DrainPlan:
     node: str
     moves: tuple[Move, ...]
-    estimate_s: float  # models side by side, a model's replicas one after another; without what requests take
+    estimate_s: float  # models side by side, as far as the bound allows, a model's replicas in turn; without requests
 
     @property
     def planned(self) -> dict[str, tuple[str, ...]]:
@@ -70,32 +72,56 @@ def drain_plan(
     limits: ReplicaLimits,
     starts: Mapping[str, float],
     requests: Mapping[str, Requests],
+    surges_max: int = 4,
 ) -> DrainPlan:
     """``starts``: seconds that a model's replicas took to come up; ``requests``: by replica."""
     nodes = dict(seen.nodes)
     nodes[node] = attrs.evolve(nodes[node], target=str(Target.DRAINED))
-    planner = _Planner(attrs.evolve(seen, nodes=nodes), limits, starts, requests)
+    planner = _Planner(node, attrs.evolve(seen, nodes=nodes), limits, starts, requests)
     here = [now for now in seen.replicas.values() if any(shard.node == node for shard in now.shards)]
     moves = tuple(planner.move(now) for now in sorted(here, key=lambda one: one.name))
-    by_model: dict[str, float] = {}
+    return DrainPlan(node, moves, _estimated(moves, planner, surges_max))
+
+
+def _estimated(moves: Sequence[Move], planner: "_Planner", surges_max: int) -> float:
+    """A model's replicas in turn; each holds one of ``surges_max`` seats while it starts. Others hold some now."""
+    queues: dict[str, list[Move]] = {}
     for move in moves:
-        by_model[move.model] = by_model.get(move.model, 0.0) + move.takes_s
-    return DrainPlan(node, moves, max(by_model.values(), default=0.0))
+        if move.takes_s:
+            queues.setdefault(move.model, []).append(move)
+    seats = [0.0] * surges_max
+    for model in planner.under_way():
+        heapq.heapreplace(seats, seats[0] + planner.start_s(model))
+    turns, end = [(0.0, model) for model in sorted(queues)], 0.0
+    while turns:
+        ready, model = heapq.heappop(turns)
+        move = queues[model].pop(0)
+        begin = max(ready, seats[0])
+        heapq.heapreplace(seats, begin + PASSES_S + planner.start_s(model))
+        end = max(end, begin + move.takes_s + 2 * PASSES_S)
+        if queues[model]:
+            heapq.heappush(turns, (begin + move.takes_s + PASSES_S, model))
+    return end
 
 
+@define(eq=False)
 class _Planner:
-    def __init__(
-        self, seen: Seen, limits: ReplicaLimits, starts: Mapping[str, float], requests: Mapping[str, Requests]
-    ) -> None:
-        self.seen, self.limits, self.starts, self.requests = seen, limits, starts, requests
-        self.gone: set[str] = set()
-        self.came: list[tuple[Want, Placed]] = []
+    node: str
+    seen: Seen
+    limits: ReplicaLimits
+    starts: Mapping[str, float]
+    requests: Mapping[str, Requests]
+    gone: set[str] = field(factory=set, init=False)
+    came: list[tuple[Want, Placed]] = field(factory=list, init=False)
 
     def move(self, now: ReplicaNow) -> Move:
         name, model = now.name, now.replica.model
         want, requests = self.seen.wants.get(model), self.requests.get(name, NO_REQUESTS)
         if now.replica.phase in (Phase.LEAVING, Phase.STOPPING) or want is None:
             return Move(name, model, (), f"it is on its way out: {now.replica.why}", requests)
+        if silence := _silence(self.seen.nodes[self.node]):
+            why = f"{silence}; {name} {_until_heard(self.seen, now)}"
+            return Move(name, model, (), why, requests, blocked=True)
         successor = created(Create(model, want.spec, "", name), 0, self.seen.wall)
         leaving = frozenset(shard.node for shard in now.shards)
         demand = demand_for(successor if now.serving else now.replica, want, leaving)
@@ -107,8 +133,16 @@ class _Planner:
             return Move(name, model, (), f"no node fits: {reasons_in_short(result)}", requests, blocked=True)
         self.gone.add(name)
         self.came.append((want, result))
-        takes = self.starts.get(model, START_UNKNOWN_S) + self.limits.healthy_min
+        takes = self.start_s(model) + self.limits.healthy_min
         return Move(name, model, result.nodes, scores_in_short(result), requests, takes)
+
+    def start_s(self, model: str) -> float:
+        return self.starts.get(model, START_UNKNOWN_S)
+
+    def under_way(self) -> list[str]:
+        """Models whose replacements start now, for other drains and sick GPUs."""
+        its = self.seen.replicas
+        return [now.replica.model for now in its.values() if is_bounded(now, its) and now.shards and not now.serving]
 
     def _board(self) -> Board:
         board = board_of(self.seen.nodes, self.seen.replicas.values(), frozenset(self.gone), apart_of(self.seen.wants))
@@ -143,8 +177,10 @@ def is_empty(seen: Seen, node: NodeNow) -> bool:
 
 def waits_on(seen: Seen, node: NodeNow, requests: Mapping[str, Requests]) -> Iterator[str]:
     """What a drain waits for, a sentence a replica."""
-    if node.state is not NodeState.READY:
-        yield f"{node.name} is {node.state}, silent for {node.silence_s:.0f} s: what runs there is not known"
+    if silence := _silence(node):
+        yield silence
+    if seen.hold:
+        yield f"the leader stops nothing: {seen.hold}"
     for now in left_on(seen, node):
         yield f"{now.name} {_waits(seen, now, requests.get(now.name, NO_REQUESTS))}"
     known = {shard.id for now in seen.replicas.values() for shard in now.shards}
@@ -154,16 +190,18 @@ def waits_on(seen: Seen, node: NodeNow, requests: Mapping[str, Requests]) -> Ite
 
 
 def waits_for(seen: Seen, now: ReplicaNow) -> str:
-    """The kind of what a drain waits on there: requests, a stop, its turn, a place, a start."""
+    """The kind of what a drain waits on there: requests, a stop, a node, its turn, a place, a start."""
     match now.replica.phase:
         case Phase.LEAVING:
             return "requests"
         case Phase.STOPPING | Phase.RESTARTING:
             return "stop"
-    successor = next((one for one in seen.replicas.values() if one.replica.replaces == now.name), None)
+    successor = _successor(seen, now)
     if successor is None:
-        return "turn"
-    return "place" if successor.replica.phase is Phase.WAITING else "start"
+        return "node" if now.standing is Standing.UNKNOWN else "turn"
+    if successor.replica.phase is not Phase.WAITING:
+        return "start"
+    return "turn" if successor.replica.why.startswith(TURN) else "place"
 
 
 def _waits(seen: Seen, now: ReplicaNow, requests: Requests) -> str:
@@ -172,29 +210,85 @@ def _waits(seen: Seen, now: ReplicaNow, requests: Requests) -> str:
             return f"finishes {requests}" if requests.number else "has no request left and ends"
         case Phase.STOPPING | Phase.RESTARTING:
             return f"ends: {now.why}" if now.why else "ends"
-    successor = next((one for one in seen.replicas.values() if one.replica.replaces == now.name), None)
+    successor = _successor(seen, now)
     if successor is None:
-        return "waits for its turn"
+        silent = now.standing is Standing.UNKNOWN
+        return _until_heard(seen, now) if silent else f"waits for its turn{_others(seen, now)}"
     if successor.replica.phase is Phase.WAITING:
-        looked = successor.replica.why.startswith(NO_FIT)
-        return f"is blocked: {successor.replica.why}" if looked else f"waits for a place for {successor.name}"
+        return _waits_for_place(successor)
+    if (lacking := _stands_in_for(seen, now, successor)) is not None:
+        placeless = finds_no_place(lacking)
+        state = f"is blocked: {lacking.replica.why}" if placeless else f"is {lacking.standing}"
+        return f"serves on: {successor.name} serves in its place, but {lacking.name} {state}"
     if successor.serving:
         return f"leaves soon: {successor.name} serves since {successor.healthy_s:.0f} s"
     why = f": {successor.why}" if successor.why else ""
     return f"waits for {successor.name}, which is {successor.standing}{why}"
 
 
+def _stands_in_for(seen: Seen, now: ReplicaNow, successor: ReplicaNow) -> ReplicaNow | None:
+    """It is replaced, and without it fewer than wanted would serve, as this one does not."""
+    want = seen.wants.get(now.replica.model)
+    its = [one for one in seen.replicas.values() if one.replica.model == now.replica.model and is_active(one)]
+    if want is None or not successor.serving or sum(one.serving for one in its) > want.replicas:
+        return None
+    down = (one for one in its if not one.serving and not surges(one, seen.replicas))
+    return min(down, key=lambda one: (not finds_no_place(one), one.name), default=None)
+
+
+def _waits_for_place(successor: ReplicaNow) -> str:
+    why = successor.replica.why
+    if finds_no_place(successor):
+        return f"is blocked: {why}"
+    return f"waits for {why}" if why.startswith(TURN) else f"waits for a place for {successor.name}"
+
+
+def _others(seen: Seen, now: ReplicaNow) -> str:
+    """Who comes before it."""
+    members = [one for one in seen.replicas.values() if one.replica.model == now.replica.model]
+    for first in turn_of(members, seen.replicas):
+        return f", after {first.replica.replaces}"
+    number = coming(seen.replicas, seen.wall)
+    return f": {others_start(number)}" if number else ""
+
+
+def _successor(seen: Seen, now: ReplicaNow) -> ReplicaNow | None:
+    return next((one for one in seen.replicas.values() if one.replica.replaces == now.name), None)
+
+
+def _silence(node: NodeNow) -> str:
+    if node.state is NodeState.READY:
+        return ""
+    return f"{node.name} is {node.state}, silent for {node.silence_s:.0f} s: what runs there is not known"
+
+
+def _until_heard(seen: Seen, now: ReplicaNow) -> str:
+    """Nobody replaces what may well serve on, before its node has been silent for long."""
+    if now.standing is Standing.GONE:
+        return f"does not count any more: {now.why}"
+    hosts = (seen.nodes[shard.node] for shard in now.shards if shard.node in seen.nodes)
+    node = next((node for node in hosts if node.state is not NodeState.READY), None)
+    if node is None:
+        return "waits"
+    left = max(0.0, node.times.node_grace - min(node.silence_s, node.awake_s))
+    return (
+        f"waits until {node.name} reports, or for {left:.0f} s (cluster.node_grace), "
+        f"or for `llmgw ctl nodes lost {node.name}`"
+    )
+
+
 def is_blocked(seen: Seen, node: NodeNow) -> bool:
     """Everything that is left there waits for a place that is nowhere."""
     left = left_on(seen, node)
-    successors = {now.replica.replaces: now for now in seen.replicas.values() if now.replica.replaces}
-    return bool(left) and all(
-        now.serving
-        and (one := successors.get(now.name)) is not None
-        and one.standing is Standing.WAITING
-        and one.replica.why.startswith(NO_FIT)
-        for now in left
-    )
+    return bool(left) and all(_is_stuck(seen, now) for now in left)
+
+
+def _is_stuck(seen: Seen, now: ReplicaNow) -> bool:
+    successor = _successor(seen, now)
+    if not now.serving or successor is None:
+        return False
+    lacks = _stands_in_for(seen, now, successor) or successor
+    return finds_no_place(lacks)
 
 
 def state_of_drain(seen: Seen, node: NodeNow) -> str:

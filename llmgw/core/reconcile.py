@@ -23,8 +23,9 @@ from llmgw.core.actions import (
 )
 from llmgw.core.engine_spec import OnFull, Want
 from llmgw.core.node_life import NodeNow, NodeState
-from llmgw.core.placing import NO_FIT, Placing
+from llmgw.core.placing import Placing
 from llmgw.core.replicas import Phase, ReplicaLimits, ReplicaNow, Standing, backoff, by_model
+from llmgw.core.turns import BOUNDED, coming, finds_no_place, turn_of
 from llmgw.core.worth import NOT_SERVING, away_from, is_active, slot_worth, wants_out
 
 _SCALED = "no longer wanted"
@@ -192,7 +193,7 @@ class Planner:
                 self._settle_pair(now, old, want)
 
     def _bring_back(self, members: Sequence[ReplicaNow], want: Want) -> None:
-        """What leaves for a drain or a sick GPU that is no more; it serves again at once, and its successor goes."""
+        """What leaves for a drain, a sick GPU or a move that is no more serves again at once, and its successor goes."""
         successors = {now.replica.replaces: now for now in members if is_active(now) and now.replica.replaces}
         for old in members:
             new = successors.get(old.name)
@@ -216,7 +217,7 @@ class Planner:
             self._do(old.name, Leave(old.name, f"{new.name} fits nowhere beside it: {why}"), holds=True)
 
     def _is_undone(self, new: ReplicaNow, old: ReplicaNow, want: Want) -> bool:
-        """What the one was to be replaced for, a drain or a sick GPU, is no more."""
+        """What the one was to be replaced for, a drain, a sick GPU or a move, is no more."""
         return bool(new.replica.replaces_for) and not wants_out(old, want)
 
     def _may_go(self, old: ReplicaNow, want: Want) -> bool:
@@ -227,7 +228,7 @@ class Planner:
         leaving = {action.replica for action in self.actions if isinstance(action, Leave)}
         members = self._members[want.model]
         serving = sum(now.serving and now.name not in leaving for now in members)
-        blocked = any(now.replica.phase is Phase.WAITING and now.replica.why.startswith(NO_FIT) for now in members)
+        blocked = any(finds_no_place(now) for now in members)
         return serving > want.replicas or not old.serving or (want.rules.on_full is OnFull.STOP_FIRST and blocked)
 
     def _settle_waiting(self, new: ReplicaNow, old: ReplicaNow) -> None:
@@ -240,33 +241,36 @@ class Planner:
     def _replace(self, members: Sequence[ReplicaNow], want: Want) -> None:
         active = [now for now in members if is_active(now)]
         replaced = {now.replica.replaces for now in active}
-        standing = [now for now in active if now.standing is not Standing.GONE]
+        # A replacement that finds no place takes nobody's, and is nobody's turn.
+        standing = [now for now in active if now.standing is not Standing.GONE and not self._in_vain(now)]
         # Those created in this very pass count as well.
-        coming = sum(isinstance(a, Create) and a.model == want.model for a in self.actions)
-        room = want.replicas + 1 - len(standing) - coming
-        surges = sum(bool(now.replica.replaces) for now in standing)
+        created = sum(isinstance(a, Create) and a.model == want.model for a in self.actions)
+        room = want.replicas + 1 - len(standing) - created
+        taken = any(turn_of(active, self.seen.replicas))
         for now in sorted(active, key=lambda one: (one.standing is not Standing.GONE, one.name)):
-            why = wants_out(now, want)
+            why, surge = wants_out(now, want), now.standing is not Standing.GONE
             if not why or now.name in replaced or now.name in self._acted or room <= 0:
                 continue
-            if now.standing is not Standing.GONE and (surges or not now.serving):
+            if surge and (taken or not now.serving):
                 continue
-            if now.out and not self._may_surge():
+            if surge and now.out and not self._may_surge():
                 self.held.append(f"a replacement of {now.name} ({why}): {self.surges_max} start already")
                 continue
-            away, prefer = away_from(now), self._planned(now)
-            create = Create(want.model, want.spec, why, now.name, away, prefer, now.replica.move_to, now.out_kind)
-            self._do(now.name, create, holds=now.standing is Standing.GONE)
-            room, surges = room - 1, surges + 1
+            self._do(now.name, self._successor(now, want, why), holds=not surge)
+            room, taken = room - 1, True
+
+    def _successor(self, now: ReplicaNow, want: Want, why: str) -> Create:
+        away, prefer, to = away_from(now), self._planned(now), now.replica.move_to
+        kind = now.out_kind or ("move" if now.replica.moves else "")
+        return Create(want.model, want.spec, why, now.name, away, prefer, to, kind)
+
+    def _in_vain(self, now: ReplicaNow) -> bool:
+        return bool(now.replica.replaces) and not now.replica.stop_first and finds_no_place(now)
 
     def _may_surge(self) -> bool:
-        """Drains and sick GPUs share a bound over all models; one that finds no place holds up nobody."""
-        coming = sum(isinstance(action, Create) and bool(action.replaces) for action in self.actions)
-        under_way = sum(
-            bool(now.replica.replaces) and now.replica.phase in (Phase.WANTED, Phase.RESTARTING) and not now.serving
-            for now in self.seen.replicas.values()
-        )
-        return coming + under_way < self.surges_max
+        """Drains and sick GPUs share a bound over all models."""
+        created = sum(isinstance(action, Create) and action.kind in BOUNDED for action in self.actions)
+        return created + coming(self.seen.replicas, self.seen.wall) < self.surges_max
 
     def _planned(self, now: ReplicaNow) -> tuple[str, ...]:
         """Where the dry run of its drain saw its replacement go."""
@@ -331,7 +335,9 @@ class Planner:
             and now.name not in self._acted
             and now.replica.model in self.seen.wants
         ]
-        for action in Placing(self.seen.wants, self.seen.replicas, self.seen.nodes, self._members).decide(waiting):
+        seen = self.seen
+        placing = Placing(seen.wants, seen.replicas, seen.nodes, self._members, self.surges_max)
+        for action in placing.decide(waiting):
             self._do(action.replica, action)
 
     def _do(self, name: str, action: Action, holds: bool = False) -> None:

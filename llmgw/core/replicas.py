@@ -40,7 +40,7 @@ class Replica:
     made_at: float = 0.0
     replaces: str = ""  # the replica that goes once this one serves
     leave_why: str = ""  # why a replacement was asked for: this one goes once another serves
-    replaces_for: str = ""  # the kind of reason, where that may be undone: "drain", "gpu"
+    replaces_for: str = ""  # the kind of reason, where that may be undone: "drain", "gpu", "move"
     only: tuple[str, ...] = ()  # nodes it was moved to by name
     move_to: tuple[str, ...] = ()  # nodes that its replacement must go to
     move_from: tuple[str, ...] = ()  # nodes that its replacement must not go to
@@ -59,6 +59,11 @@ class Replica:
     @property
     def revision(self) -> str:
         return self.spec.revision
+
+    @property
+    def moves(self) -> bool:
+        """An operator has sent it elsewhere, and nothing has come of that yet."""
+        return bool(self.leave_why) and bool(self.move_to or self.move_from)
 
     def instance(self, rank: int) -> str:
         return instance_id(self.name, self.generation, rank)

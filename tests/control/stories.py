@@ -10,7 +10,7 @@ from llmgw.core.actions import Leave, Plan, Renew, Start, Stop
 from llmgw.core.drain import AtDeadline, Target
 from llmgw.core.engine_spec import OnFull
 from llmgw.core.gpus import Evidence, Severity
-from llmgw.core.replicas import ReplicaLimits
+from llmgw.core.replicas import Phase, ReplicaLimits, Standing
 from llmgw.engines.limits import ProbeLimits
 from llmgw.nodes.limits import ClusterLimits
 from tests.control.little_cluster import ANN, SPEC
@@ -31,6 +31,7 @@ MANNERS = {
     "shared": Manner(starts_s=1.5, releases_s=1.5),
     "pair": Manner(ready_after_s=1),
 }
+SURGES_MAX = 2
 MEMORY = Path("/dev/shm")  # a store that need not outlive the machine
 EXCLUDED = (Evidence("xid 79", Severity.EXCLUDED, "fell off the bus", 1, 1, "a reboot"),)
 
@@ -115,6 +116,7 @@ def as_wanted(little, roomy):
 def look_at_plans(little):
     """What no plan may do, however the world stands."""
     cluster, apply = little.there.cluster, little.there.passes.applying.apply
+    little.there.passes.surges_max = lambda: SURGES_MAX
 
     async def looked_at(made: Plan, more=()):
         seen = cluster.observe()
@@ -135,7 +137,9 @@ def look_at_plans(little):
             ended = [name for name in planned if takes_away(acts.get(name))]
             left = len(serving) - len(ended)
             assert left >= min(wish.replicas, len(serving)), told(f"{model} has {serving}")
+        before = len(for_drains(seen))
         await apply(made, more)
+        assert len(for_drains(cluster.observe())) <= max(before, SURGES_MAX), told("too many start for drains")
         rows = cluster.rows.values()
         at = [(id, place.node) for row in rows for id, place in zip(row.instances, row.shards, strict=True)]
         assert len({id for id, _ in at}) == len(at)
@@ -143,6 +147,13 @@ def look_at_plans(little):
         assert len(generations) == len(set(generations))
 
     little.there.passes.applying = SimpleNamespace(apply=looked_at)
+
+
+def for_drains(seen):
+    """Replacements that start beside what serves, for a drain or a sick GPU."""
+    old = {name for name, now in seen.replicas.items() if now.standing is not Standing.GONE}
+    starts = [now for now in seen.replicas.values() if now.replica.phase is Phase.WANTED and not now.serving]
+    return [now for now in starts if now.replica.replaces_for and now.replica.replaces in old]
 
 
 def takes_away(action):

@@ -519,7 +519,7 @@ def test_nothing_starts_while_more_live_than_are_wanted():
     """Both had been given up and count again."""
     back, starting = now_of("m-1", Standing.UNKNOWN), now_of("m-2", Standing.STARTING, replaces="m-1", healthy_s=0)
     waiting = now_of("m-3", Standing.WAITING, Phase.WAITING, healthy_s=0, replaces="m-2")
-    assert not planned(back, starting, waiting)
+    assert not [act for act in planned(back, starting, waiting) if isinstance(act, Start)]
 
 
 def test_memory_of_a_shard_that_nobody_claims_is_not_free():
