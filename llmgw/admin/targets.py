@@ -80,7 +80,11 @@ def _replicas(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> N
     @api.post("/replicas/<name>/move")
     @keeper.needs(Role.OPERATOR)
     async def move(name: str) -> Any:
-        asked = await body("to", "reason", "dry_run")
+        asked = await body("to", "reason", "dry_run", "cancel")
+        if _flag(asked, "cancel"):
+            if asked.get("to") or _flag(asked, "dry_run"):
+                raise Problem(400, "field", "cancel takes back a move, and is asked alone")
+            return done(await cluster.acting.cancel_move(g.operator, name, text_in(asked, "reason"))), 202
         to = asked.get("to", [])
         if not isinstance(to, list) or len(to) > NODES_MAX or not all(isinstance(one, str) for one in to):
             raise Problem(400, "field", f"to must be a list of at most {NODES_MAX} nodes; without it: any other node")
@@ -108,10 +112,14 @@ async def _asked() -> Asked:
 
 
 def _dry(asked: dict[str, Any]) -> bool:
-    dry = asked.get("dry_run", False)
-    if not isinstance(dry, bool):
-        raise Problem(400, "field", "dry_run must be true or false")
-    return dry
+    return _flag(asked, "dry_run")
+
+
+def _flag(asked: dict[str, Any], name: str) -> bool:
+    flag = asked.get(name, False)
+    if not isinstance(flag, bool):
+        raise Problem(400, "field", f"{name} must be true or false")
+    return flag
 
 
 def _one_of(asked: dict[str, Any], name: str, kind: type[E]) -> E | None:

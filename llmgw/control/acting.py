@@ -53,7 +53,10 @@ class Acting:
     async def move(
         self, by: Operator, name: str, to: Sequence[str] = (), why: str = "", dry_run: bool = False
     ) -> dict[str, Any] | Declined:
-        """A replica goes to another node, or to one of ``to``: a replacement serves there before this one leaves."""
+        """A replica goes to another node, or to one of ``to``: a replacement serves there before this one leaves.
+
+        Asked again before its replacement has a place, it goes where it is sent now.
+        """
         async with self.cluster.turn:
             seen = self.cluster.observe()
             if (declined := self._may_not_move(seen, name, to)) is not None:
@@ -71,7 +74,7 @@ class Acting:
                 return told | {"dry_run": True, "why": scores_in_short(result)}
             reason = f"moved by {by.name}" + (f": {why}" if why else "")
             row = attrs.evolve(now.replica, leave_why=reason, move_to=tuple(to), move_from=away)
-            await self._write(by, "replicas.move", name, why, [row], told["to"])
+            await self._write(by, "replicas.move", name, why, [row], told["to"], _placeless(seen, name))
         where = " to " + ", ".join(to) if to else ""
         self.events.tell("operator.acted", name, f"{by.name} moves {name}{where}", why=why)
         return told | {"why": reason}
@@ -89,9 +92,34 @@ class Acting:
         if want.rules.nodes and (other := next((node for node in to if node not in want.rules.nodes), None)):
             return Declined("refused", f"placement.nodes of {want.model} does not name {other}", "change it and apply")
         successor = next((one for one in seen.replicas.values() if one.replica.replaces == name), None)
-        if successor is not None:
-            return Declined("refused", f"{successor.name} is to take its place already: {successor.replica.reason}")
+        if successor is not None and not _placeless(seen, name):
+            what = f"{successor.name} is to take its place already: {successor.replica.reason}"
+            return Declined("refused", what, f"llmgw ctl move {name} --cancel" if now.replica.moves else "")
         return None
+
+    async def cancel_move(self, by: Operator, name: str, why: str = "") -> dict[str, Any] | Declined:
+        """A move is taken back, as long as what was to move is there; ``name`` may be of its replacement too."""
+        async with self.cluster.turn:
+            seen = self.cluster.observe()
+            row = self._moving(name)
+            if row is None or row.phase is Phase.STOPPING:
+                if name not in seen.replicas:
+                    there = list(seen.replicas)
+                    return Declined("not_found", f"no replica {name[:128]!r} runs", meant(name, there) if there else "")
+                return Declined("refused", f"{name} is not being moved")
+            back = attrs.evolve(row, leave_why="", move_to=(), move_from=(), only=(), avoid=())
+            await self._write(by, "replicas.move", row.name, why, [back], "cancelled", _placeless(seen, row.name))
+        self.events.tell("operator.acted", row.name, f"{by.name} takes back the move of {row.name}", why=why)
+        return {"replica": row.name, "cancelled": True}
+
+    def _moving(self, name: str) -> Replica | None:
+        """The row that a move binds: the old one's, or that of one which has left its place and waits for another."""
+        rows = self.cluster.rows
+        row = rows.get(name)
+        if row is not None and (old := rows.get(row.replaces)) is not None and old.moves:
+            return old
+        waits = row is not None and row.phase in (Phase.WAITING, Phase.RESTARTING) and not row.replaces
+        return row if row is not None and (row.moves or (waits and (row.only or row.avoid))) else None
 
     async def purge(self, by: Operator, name: str, why: str = "") -> dict[str, Any] | Declined:
         """Forget a replica whose processes do not end. What is left of it stays in sight, as orphans of its nodes."""
@@ -151,6 +179,15 @@ class Acting:
         await self.store.write(change)
         self.cluster.took(rows, gone)
         self.cluster.wake()
+
+
+def _placeless(seen: Seen, name: str) -> tuple[str, ...]:
+    """Its replacement, if that has no place yet: another is made, which goes where this one is sent now."""
+    return tuple(
+        one.name
+        for one in seen.replicas.values()
+        if one.replica.replaces == name and one.replica.phase is Phase.WAITING and not one.replica.stop_first
+    )
 
 
 def _moved(seen: Seen, now: ReplicaNow, to: tuple[str, ...], away: tuple[str, ...]) -> tuple[Demand, list[NodeOffer]]:

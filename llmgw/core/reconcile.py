@@ -193,7 +193,7 @@ class Planner:
                 self._settle_pair(now, old, want)
 
     def _bring_back(self, members: Sequence[ReplicaNow], want: Want) -> None:
-        """What leaves for a drain, a sick GPU or a move that is no more serves again at once, and its successor goes."""
+        """What leaves for a drain, a sick GPU or a move that is no more serves again, and its successor goes."""
         successors = {now.replica.replaces: now for now in members if is_active(now) and now.replica.replaces}
         for old in members:
             new = successors.get(old.name)

@@ -143,6 +143,8 @@ async def test_what_is_not_there_is_404_and_a_hint(full, method, path, body, hin
         ("PUT", "/nodes/node-1/target", {"target": "drained", "why": "x"}, "unknown field 'why'"),
         ("POST", "/replicas/org-llama-1/move", {"to": "node-2"}, "to must be a list of at most 64 nodes"),
         ("POST", "/replicas/org-llama-1/move", {"to": [1]}, "to must be a list of at most 64 nodes"),
+        ("POST", "/replicas/org-llama-1/move", {"cancel": 1}, "cancel must be true or false"),
+        ("POST", "/replicas/org-llama-1/move", {"cancel": True, "to": ["node-2"]}, "cancel takes back a move"),
         ("POST", "/rollback", {}, "revision must be a number"),
         ("POST", "/rollback", {"revision": True}, "revision must be a number"),
         ("POST", "/rollback", {"revision": "1"}, "revision must be a number"),

@@ -334,6 +334,17 @@ def test_a_replica_is_moved_to_nodes_or_to_where_placement_puts_it(admin):
     ]
 
 
+def test_a_move_is_taken_back(admin):
+    admin.answers["POST", "/replicas/org-llama-1/move"] = (202, {"replica": "org-llama-1", "cancelled": True})
+
+    shown = ctl(admin, "move", "org-llama-1", "--cancel", "-m", "wrong node")
+    both = ctl(admin, "move", "org-llama-1", "--cancel", "--to", "node-2")
+
+    assert (shown.exit_code, shown.stdout) == (0, "org-llama-1 is not moved\n")
+    assert both.exit_code == 2
+    assert [body for _, body in admin.put] == [{"cancel": True, "reason": "wrong node"}]
+
+
 @pytest.mark.parametrize(("code", "exit"), [("refused", 1), ("blocked", 5)])
 def test_a_replica_that_fits_nowhere_stays_and_the_reasons_are_told(admin, code, exit):
     error = {"message": "no node fits: 2 full", "code": code, "hint": ""}
