@@ -127,9 +127,14 @@ class ClusterMetrics:
                      _counted(waits, ("subject", "what")))  # fmt: skip
         ends = Counter(targets.counts) + Counter(endpoints.counts)
         yield Family("llmgw_drains_ended_total", "by how they ended", _counted(ends, ("end",)), "counter")
-        yield _one("llmgw_drain_replaced_total", "replicas that left for a drain", targets.replaced, "counter")
-        yield _one("llmgw_drain_requests_cut_total", "requests that a deadline ended", targets.cut + endpoints.cuts,
-                   "counter")  # fmt: skip
+        yield _one(
+            "llmgw_drain_replaced_total",
+            "replicas that left for a drain, another in their place",
+            targets.replaced,
+            "counter",
+        )
+        yield _one("llmgw_drain_requests_cut_total", "requests that were there when a deadline ended what served them",
+                   targets.cut + endpoints.cuts, "counter")  # fmt: skip
 
     def _passes(self) -> Iterator[Family]:
         passes, proving = self.passes, self.proving

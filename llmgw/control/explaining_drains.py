@@ -93,7 +93,7 @@ def _facts(status: dict[str, Any]) -> Iterator[Fact]:
     if status["replaced"]:
         yield Fact(f"replaced elsewhere: {', '.join(status['replaced'])}")
     if status["cut"]:
-        yield Fact(f"{status['cut']} requests were cut at the deadline")
+        yield Fact(f"{status['cut']} requests were there at the deadline")
 
 
 def _changes(subject: str, status: dict[str, Any], looks: Sequence[str]) -> Iterator[str]:

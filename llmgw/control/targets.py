@@ -26,7 +26,7 @@ from llmgw.core.drain_plan import (
     waits_on,
 )
 from llmgw.core.identity import Declined, Operator
-from llmgw.core.node_life import NodeNow
+from llmgw.core.node_life import NodeNow, NodeState
 from llmgw.core.presets import stop_grace_of
 from llmgw.core.reconcile import Seen
 from llmgw.core.replicas import Phase
@@ -80,7 +80,8 @@ class Targets:
 
     def plan(self, name: str) -> DrainPlan:
         starts = {m: total / number for m, (number, total) in self.cluster.counts.start_times.items() if number}
-        return drain_plan(self.cluster.observe(), name, self.cluster.limits(), starts, self._by_replica())
+        seen, limits, most = self.cluster.observe(), self.cluster.limits(), self.limits().surges_max
+        return drain_plan(seen, name, limits, starts, self._by_replica(), most)
 
     def _is_so_already(self, name: str, target: Target, grace_s: float | None, at_deadline: AtDeadline | None) -> bool:
         record = self.cluster.joining.nodes[name]
@@ -178,7 +179,9 @@ class Targets:
 
     async def _look_at(self, seen: Seen, node: NodeNow, drain: Drain, stopped: Mapping[str, int]) -> None:
         mine = {now.name for now in seen.replicas.values() if any(s.node == node.name for s in now.shards)}
-        leaves = {name for name in mine if seen.replicas[name].replica.phase in (Phase.LEAVING, Phase.STOPPING)}
+        others = {one.replica.replaces for one in seen.replicas.values() if one.serving}
+        ways = (Phase.LEAVING, Phase.STOPPING)
+        leaves = {name for name in mine & others if seen.replicas[name].replica.phase in ways}
         cut = sum(count for name, count in stopped.items() if name in mine)
         now = attrs.evolve(drain, cut=drain.cut + cut, replaced=tuple(sorted({*drain.replaced, *leaves})))
         self.cut, self.replaced = self.cut + cut, self.replaced + len(now.replaced) - len(drain.replaced)
@@ -195,7 +198,7 @@ class Targets:
     def _end(self, seen: Seen, node: NodeNow, drain: Drain) -> Drain | None:
         took = drain.grace_s - node.drain_left_s
         if is_empty(seen, node):
-            said = f"{node.name} is drained after {took:.0f} s: no process is left, {drain.cut} requests were cut"
+            said = f"{node.name} is drained after {took:.0f} s: no process is left, {drain.said_cut}"
             return attrs.evolve(drain, ended=DrainEnd.DRAINED, ended_at=self.cluster.wall(), said=said)
         keeps = drain.at_deadline is AtDeadline.KEEP
         if node.drain_left_s <= 0 and (keeps or -node.drain_left_s > self.overtime_s(seen, node)):
@@ -234,5 +237,9 @@ def _sentence(name: str, target: Target, by: Operator, why: str) -> str:
 
 def _unconfirmed(node: NodeNow, word: str, may: list[str]) -> str:
     starts = f", may still start {', '.join(may)}" if may else ""
-    silent = f" ({node.state}, silent for {node.silence_s:.0f} s)" if node.trouble else ""
-    return f"{node.name} is {word}, unconfirmed: it has not obeyed rev {node.rev}{silent}{starts}"
+    silent = f"{node.state}, silent for {node.silence_s:.0f} s" if node.state is not NodeState.READY else ""
+    if silent and node.obeys >= node.rev:
+        why = f"it is {silent}; until then it had obeyed all it was sent"
+    else:
+        why = f"it has not obeyed rev {node.rev}" + (f" ({silent})" if silent else "")
+    return f"{node.name} is {word}, unconfirmed: {why}{starts}"

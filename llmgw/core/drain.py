@@ -54,7 +54,7 @@ class Drain:
     at_deadline: AtDeadline = AtDeadline.STOP
     planned: Mapping[str, tuple[str, ...]] = field(factory=dict)
     replaced: tuple[str, ...] = ()
-    cut: int = 0  # requests that the deadline ended
+    cut: int = 0  # requests that were there when the deadline ended their engine; some may have gone elsewhere
     ended: DrainEnd | None = None
     ended_at: float = 0.0
     said: str = ""  # how it ended, in words
@@ -64,6 +64,13 @@ class Drain:
     @property
     def under_way(self) -> bool:
         return self.ended is None
+
+    @property
+    def said_cut(self) -> str:
+        """What had not begun to answer is tried elsewhere, and its client is none the wiser."""
+        if not self.cut:
+            return "0 requests were cut"
+        return f"at most {self.cut} {'request was' if self.cut == 1 else 'requests were'} cut"
 
 
 def asks_anew(drain: Drain | None, boot: str) -> bool:

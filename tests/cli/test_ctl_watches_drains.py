@@ -42,7 +42,7 @@ def test_a_drain_is_followed_a_line_each_time_the_picture_changes(admin):
     lines = [line.split("  ", 1)[1] for line in shown.stdout.splitlines()[3:5]]
     assert lines == [
         "draining, 0 of 2 replicas replaced, 44 min left: org-llama-1 finishes 2 requests, oldest 0 s",
-        "blocked, 1 of 2 replicas replaced, 1 request cut, its grace is over: a; b",
+        "blocked, 1 of 2 replicas replaced, at most 1 request cut, its grace is over: a; b",
     ]
     assert shown.stdout.splitlines()[5:] == ["node-1 is drained after 99 s"]
     assert (shown.exit_code, shown.stderr) == (0, "")

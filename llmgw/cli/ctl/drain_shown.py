@@ -52,7 +52,8 @@ def _parts(subject: Subject, status: Status) -> Iterator[str]:
         number = len({*status["planned"], *replaced, *status["left"]})
         yield f"{len(replaced)} of {counted(number, 'replica')} replaced"
     if status["cut"]:
-        yield f"{counted(status['cut'], 'request')} cut"
+        # What had not begun to answer at a node is tried elsewhere.
+        yield f"{'' if subject.is_endpoint else 'at most '}{counted(status['cut'], 'request')} cut"
     if not is_over(status):
         yield time_left(status)
 
