@@ -16,6 +16,7 @@ from llmgw.control.events import Events
 from llmgw.control.publishing import Publishing
 from llmgw.control.watching import Watching
 from llmgw.core.actions import Plan, Stop
+from llmgw.core.drain import DrainLimits
 from llmgw.core.reconcile import Seen, plan
 from llmgw.store.errors import StoreUnavailable
 
@@ -39,7 +40,7 @@ class Passes:
     said: str = field(default="", init=False)  # the last pass's sentence
     came_back: Callable[[tuple[str, ...]], Awaitable[None]] = field(default=_nobody, init=False)
     after: Callable[[Seen, Mapping[str, int]], Awaitable[None]] = field(default=_nobody, init=False)
-    surges_max: Callable[[], int] = field(default=lambda: 4, init=False)
+    drains: Callable[[], DrainLimits] = field(default=DrainLimits, init=False)
     _held: str = field(default="", init=False)
 
     async def run(self) -> None:
@@ -52,7 +53,7 @@ class Passes:
         began = trio.current_time()
         async with self.cluster.turn:
             seen = self.cluster.observe()
-            made = plan(seen, self.cluster.limits(), self.surges_max())
+            made = plan(seen, self.cluster.limits(), self.drains())
             await self._apply(made, seen)
         self.publishing.publish(self.cluster.observe() if made.actions else seen)
         self._say(made, seen.hold, trio.current_time() - began)

@@ -98,6 +98,12 @@ class DrainLimits:
     surges_max: int = setting(
         4, Unit.COUNT, "replacements that start at once because of drains and sick GPUs, over all models", at_least=1
     )
+    last_call: float = setting(
+        60.0,
+        Unit.SECONDS,
+        "before a drain is over, at most a tenth of its grace: what can go nowhere gets nothing new if others serve",
+        at_least=0.0,
+    )
     cordon_within: float = setting(
         5.0, Unit.SECONDS, "a cordon is answered, confirmed or not", at_least=0.1, at_most=60
     )

@@ -85,6 +85,14 @@ class NodeNow:
             return ""
         return f"the drain of {self.name} has used up its {drain.grace_s:.0f} s"
 
+    def last_call(self, within_s: float) -> str:
+        """Why what is there, and can go nowhere, shall begin nothing new; empty: it may."""
+        drain = self.drain
+        if not self.draining or drain is None or drain.at_deadline is AtDeadline.KEEP:
+            return ""
+        soon = self.drain_left_s <= min(within_s, drain.grace_s / 10)
+        return f"the drain of {self.name} is soon over" if soon else ""
+
     @property
     def gone(self) -> str:
         """Why what runs there does not count any more; empty: it does."""

@@ -21,6 +21,7 @@ from llmgw.core.actions import (
     Settled,
     Stop,
 )
+from llmgw.core.drain import DrainLimits
 from llmgw.core.engine_spec import OnFull, Want
 from llmgw.core.node_life import NodeNow, NodeState
 from llmgw.core.placing import Placing
@@ -29,6 +30,7 @@ from llmgw.core.turns import BOUNDED, coming, finds_no_place, turn_of
 from llmgw.core.worth import NOT_SERVING, away_from, is_active, slot_worth, wants_out
 
 _SCALED = "no longer wanted"
+_LAST_CALL = "last call"
 
 
 @frozen
@@ -44,11 +46,10 @@ class Seen:
     ill_restarts: Mapping[str, int] = field(factory=dict)  # by model, within the last hour
 
 
-def plan(seen: Seen, limits: ReplicaLimits, surges_max: int = 4) -> Plan:
-    """``surges_max``: replacements for drains and sick GPUs that start at once, over all models."""
+def plan(seen: Seen, limits: ReplicaLimits, drains: DrainLimits | None = None) -> Plan:
     if not seen.settled:
         return Plan(held=("everything",), hold="not every node has reported to this leader yet")
-    planner = Planner(seen, limits, surges_max)
+    planner = Planner(seen, limits, drains or DrainLimits())
     members = planner._members = by_model(seen.replicas)
     for model in sorted({*members, *seen.wants}):
         planner.model(model, members.get(model, []))
@@ -62,7 +63,7 @@ class Planner:
 
     seen: Seen
     limits: ReplicaLimits
-    surges_max: int = 4
+    drains: DrainLimits
     actions: list[Action] = field(factory=list, init=False)
     held: list[str] = field(factory=list, init=False)
     _acted: set[str] = field(factory=set, init=False)
@@ -123,6 +124,18 @@ class Planner:
         """A drain that is over waits for nobody; where nothing could take its place, this was the last one."""
         if now.overdue and now.replica.phase is Phase.WANTED:
             self._do(now.name, Stop(now.name, now.overdue, now.in_flight), holds=True)
+        elif now.serving and (why := self._last_call(now)) and self._can_be_spared(now):
+            self._do(now.name, Leave(now.name, f"{_LAST_CALL}: {why}, and others of its model serve"), holds=True)
+
+    def _last_call(self, now: ReplicaNow) -> str:
+        nodes = (self.seen.nodes[shard.node] for shard in now.shards if shard.node in self.seen.nodes)
+        return next((why for node in nodes if (why := node.last_call(self.drains.last_call))), "")
+
+    def _can_be_spared(self, now: ReplicaNow) -> bool:
+        """Nothing is about to take its place, and others stay: what they begin will not be cut."""
+        members = self._members[now.replica.model]
+        coming = any(one.replica.replaces == now.name and one.live for one in members)
+        return not coming and any(one.serving and not self._last_call(one) for one in members)
 
     def _fail(self, now: ReplicaNow) -> None:
         replica = now.replica
@@ -197,8 +210,14 @@ class Planner:
         successors = {now.replica.replaces: now for now in members if is_active(now) and now.replica.replaces}
         for old in members:
             new = successors.get(old.name)
+            if self._has_time_again(old):
+                self._do(old.name, Return(old.name, "its drain is not soon over any more"))
             if new is not None and old.standing is Standing.LEAVING and self._is_undone(new, old, want):
                 self._do(old.name, Return(old.name, "what it left for is no longer asked"))
+
+    def _has_time_again(self, old: ReplicaNow) -> bool:
+        called = old.standing is Standing.LEAVING and old.replica.why.startswith(_LAST_CALL)
+        return called and not self._last_call(old)
 
     def _settle_pair(self, new: ReplicaNow, old: ReplicaNow, want: Want) -> None:
         why = wants_out(old, want) or new.replica.reason
@@ -254,7 +273,7 @@ class Planner:
             if surge and (taken or not now.serving):
                 continue
             if surge and now.out and not self._may_surge():
-                self.held.append(f"a replacement of {now.name} ({why}): {self.surges_max} start already")
+                self.held.append(f"a replacement of {now.name} ({why}): {self.drains.surges_max} start already")
                 continue
             self._do(now.name, self._successor(now, want, why), holds=not surge)
             room, taken = room - 1, True
@@ -270,7 +289,7 @@ class Planner:
     def _may_surge(self) -> bool:
         """Drains and sick GPUs share a bound over all models."""
         created = sum(isinstance(action, Create) and action.kind in BOUNDED for action in self.actions)
-        return created + coming(self.seen.replicas, self.seen.wall) < self.surges_max
+        return created + coming(self.seen.replicas, self.seen.wall) < self.drains.surges_max
 
     def _planned(self, now: ReplicaNow) -> tuple[str, ...]:
         """Where the dry run of its drain saw its replacement go."""
@@ -336,7 +355,7 @@ class Planner:
             and now.replica.model in self.seen.wants
         ]
         seen = self.seen
-        placing = Placing(seen.wants, seen.replicas, seen.nodes, self._members, self.surges_max)
+        placing = Placing(seen.wants, seen.replicas, seen.nodes, self._members, self.drains.surges_max)
         for action in placing.decide(waiting):
             self._do(action.replica, action)
 

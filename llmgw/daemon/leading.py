@@ -106,7 +106,7 @@ class Leading:
         ).families
         desired.on_change = cluster.wake
         passes.came_back, passes.after = leading._came_back, leading._looked
-        passes.surges_max = lambda: parts.config.drain.surges_max
+        passes.drains = limits
         cluster.moves_off_sick = lambda: parts.config.gpu.on_excluded == "move"
         events.tell("leader.began", "leader", f"this control plane leads, term {term}", term=str(term))
         return leading

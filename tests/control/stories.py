@@ -7,7 +7,7 @@ import attrs
 import trio
 
 from llmgw.core.actions import Leave, Plan, Renew, Start, Stop
-from llmgw.core.drain import AtDeadline, Target
+from llmgw.core.drain import AtDeadline, DrainLimits, Target
 from llmgw.core.engine_spec import OnFull
 from llmgw.core.gpus import Evidence, Severity
 from llmgw.core.replicas import Phase, ReplicaLimits, Standing
@@ -31,7 +31,7 @@ MANNERS = {
     "shared": Manner(starts_s=1.5, releases_s=1.5),
     "pair": Manner(ready_after_s=1),
 }
-SURGES_MAX = 2
+DRAINS = DrainLimits(surges_max=2)
 MEMORY = Path("/dev/shm")  # a store that need not outlive the machine
 EXCLUDED = (Evidence("xid 79", Severity.EXCLUDED, "fell off the bus", 1, 1, "a reboot"),)
 
@@ -116,7 +116,7 @@ def as_wanted(little, roomy):
 def look_at_plans(little):
     """What no plan may do, however the world stands."""
     cluster, apply = little.there.cluster, little.there.passes.applying.apply
-    little.there.passes.surges_max = lambda: SURGES_MAX
+    little.there.passes.drains = lambda: DRAINS
 
     async def looked_at(made: Plan, more=()):
         seen = cluster.observe()
@@ -139,7 +139,7 @@ def look_at_plans(little):
             assert left >= min(wish.replicas, len(serving)), told(f"{model} has {serving}")
         before = len(for_drains(seen))
         await apply(made, more)
-        assert len(for_drains(cluster.observe())) <= max(before, SURGES_MAX), told("too many start for drains")
+        assert len(for_drains(cluster.observe())) <= max(before, DRAINS.surges_max), told("too many start for drains")
         rows = cluster.rows.values()
         at = [(id, place.node) for row in rows for id, place in zip(row.instances, row.shards, strict=True)]
         assert len({id for id, _ in at}) == len(at)
@@ -153,10 +153,11 @@ def for_drains(seen):
     """Replacements that start beside what serves, for a drain or a sick GPU."""
     old = {name for name, now in seen.replicas.items() if now.standing is not Standing.GONE}
     starts = [now for now in seen.replicas.values() if now.replica.phase is Phase.WANTED and not now.serving]
-    return [now for now in starts if now.replica.replaces_for and now.replica.replaces in old]
+    return [now for now in starts if now.replica.replaces_for in ("drain", "gpu") and now.replica.replaces in old]
 
 
 def takes_away(action):
     if isinstance(action, Leave):
-        return "fits nowhere beside it" not in action.why  # as policy has it
+        # As policy has it; or its drain is all but over, and it can go nowhere.
+        return "fits nowhere beside it" not in action.why and not action.why.startswith("last call")
     return isinstance(action, Stop) or (isinstance(action, Renew) and action.restart)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmgw.core.actions import Create, Leave, Return, Start, Stop
-from llmgw.core.drain import AtDeadline, Drain
+from llmgw.core.drain import AtDeadline, Drain, DrainLimits
 from llmgw.core.gpus import Evidence, Severity
 from llmgw.core.reconcile import Seen, plan
 from llmgw.core.replicas import NO_PROOF, Phase
@@ -57,7 +57,7 @@ class Drained(Cluster):
         return Seen(self.wants, now, nodes, self.mono, self.hold)
 
     def plan(self):
-        return plan(self.seen(), LIMITS, self.surges_max)
+        return plan(self.seen(), LIMITS, DrainLimits(surges_max=self.surges_max))
 
     def on(self, node):
         return sorted(r.name for r in self.rows.values() if any(s.node == node for s in r.shards))
@@ -281,7 +281,10 @@ def steps(cluster, count):
         overdue = {now.name for now in cluster.seen().replicas.values() if now.overdue}
         made = cluster.plan()
         serving = set(cluster.serving())
-        ended = {a.replica for a in made.actions if isinstance(a, Leave | Stop)} & serving - overdue
+        ends = [a for a in made.actions if isinstance(a, Leave | Stop)]
+        called = {a.replica for a in ends if a.why.startswith("last call")}
+        assert not called or serving - called, "nobody is left that serves"
+        ended = {a.replica for a in ends} & serving - overdue - called
         assert len(serving - ended) >= min(wanted, before), [str(a) for a in made.actions]
         live = sum(now.live for now in cluster.seen().replicas.values())
         starts = sum(isinstance(a, Start) for a in made.actions)

@@ -37,12 +37,8 @@ def state(cluster, node):
 
 def starting(cluster):
     """Replacements for drains and sick GPUs that start."""
-    now = cluster.seen().replicas
-    return [
-        one.name
-        for one in now.values()
-        if one.replica.replaces_for and one.replica.phase in (Phase.WANTED, Phase.RESTARTING) and not one.serving
-    ]
+    starts = [one for one in cluster.seen().replicas.values() if one.replica.replaces_for in ("drain", "gpu")]
+    return [one.name for one in starts if one.replica.phase in (Phase.WANTED, Phase.RESTARTING) and not one.serving]
 
 
 def test_a_move_that_finds_no_place_holds_up_no_drain_of_its_model():
