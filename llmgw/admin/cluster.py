@@ -5,7 +5,18 @@ from typing import Any
 from quart import Blueprint, g, request
 
 from llmgw.admin.applying import act_of, note_applied
-from llmgw.admin.gatekeeping import Gatekeeper, Problem, body, explanation_json, flag, listing, number, text_in
+from llmgw.admin.gatekeeping import (
+    Gatekeeper,
+    Problem,
+    body,
+    explanation_json,
+    flag,
+    listing,
+    number,
+    text_in,
+    why_asked,
+    why_in,
+)
 from llmgw.admin.services import AdminServices, ClusterServices
 from llmgw.control import joining, node_views
 from llmgw.control.nearest import meant
@@ -55,13 +66,13 @@ def _nodes(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> None
     @api.delete("/nodes/<name>")
     @keeper.needs(Role.OPERATOR)
     async def remove(name: str) -> Any:
-        gone = done(await cluster.joining.remove(g.operator, name, request.args.get("why", "")))
+        gone = done(await cluster.joining.remove(g.operator, name, why_asked()))
         return {"node": joining.as_json(gone)}
 
     @api.post("/nodes/<name>/lost")
     @keeper.needs(Role.OPERATOR)
     async def lost(name: str) -> Any:
-        why = text_in(await body("why"), "why")
+        why = why_in(await body("why"))
         given_up = done(await cluster.joining.give_up(g.operator, name, why))
         said = f"{name} was given up by {g.operator.name}" + (f": {why}" if why else "")
         cluster.events.tell("node.lost", name, said)
@@ -72,7 +83,7 @@ def _nodes(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> None
     @keeper.needs(Role.OPERATOR)
     async def clear_gpu(name: str, which: str) -> Any:
         asked = await body("cause", "why")
-        cause, why = text_in(asked, "cause"), text_in(asked, "why")
+        cause, why = text_in(asked, "cause"), why_in(asked)
         if not cause:
             raise Problem(400, "field", "cause is missing", "write it as it is shown, like xid 79")
         return {"gpu": done(await cluster.acting.clear_gpu(g.operator, name, which, cause, why)), "cause": cause}
@@ -93,14 +104,14 @@ def _joining(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> No
             raise Problem(400, "field", "valid_s must be a number of seconds")
         if not isinstance(uses, int) or isinstance(uses, bool):
             raise Problem(400, "field", "uses_max must be a whole number; 0: any number")
-        made = done(await cluster.joining.invite(g.operator, float(valid_s), uses, text_in(asked, "why")))
+        made = done(await cluster.joining.invite(g.operator, float(valid_s), uses, why_in(asked)))
         record = joining.token_as_json(made.record)
         return {"token": made.token.text, "record": record, "server": cluster.agent_address()}, 201
 
     @api.delete("/invitations/<id>")
     @keeper.needs(Role.ADMIN)
     async def revoke(id: str) -> Any:
-        gone = done(await cluster.joining.revoke(g.operator, id, request.args.get("why", "")))
+        gone = done(await cluster.joining.revoke(g.operator, id, why_asked()))
         return {"record": joining.token_as_json(gone)}
 
 
@@ -138,7 +149,7 @@ def _replicas(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> N
     @api.post("/restart/<path:subject>")
     @keeper.needs(Role.OPERATOR)
     async def restart(subject: str) -> Any:
-        why = text_in(await body("why"), "why")
+        why = why_in(await body("why"))
         return {"replicas": list(done(await cluster.acting.restart(g.operator, subject, why)))}, 202
 
     @api.get("/decisions")
@@ -190,7 +201,7 @@ def _desired(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> Non
         number_ = asked.get("revision")
         if not isinstance(number_, int) or isinstance(number_, bool):
             raise Problem(400, "field", "revision must be a number", "`llmgw ctl history` lists them")
-        who, why = g.operator, text_in(asked, "why")
+        who, why = g.operator, why_in(asked)
         to = done(await cluster.desired.find(number_))
         applied = await cluster.roll_back(to, who, why)
         act = act_of(applied, services.now(), who.name, str(who.role), "config.rollback", why)
@@ -208,7 +219,7 @@ def _desired(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> Non
         whole = isinstance(replicas, int) and not isinstance(replicas, bool)
         if "replicas" not in asked or not (whole or replicas is None):
             raise Problem(400, "field", "replicas must be a whole number, or null for what is written")
-        want = done(await cluster.desired.scale(g.operator, model, replicas, text_in(asked, "why")))
+        want = done(await cluster.desired.scale(g.operator, model, replicas, why_in(asked)))
         said = f"{model} is scaled to {want.replicas} by {g.operator.name}"
         if replicas is None:
             said = f"{model} has {want.replicas} again, as is written, says {g.operator.name}"

@@ -22,7 +22,7 @@ from quart import Response, g, jsonify, request
 
 from llmgw.admin.services import AdminServices, AppSettings
 from llmgw.core.explain import Explanation
-from llmgw.core.identity import Operator, Role
+from llmgw.core.identity import WHY_MAX, Operator, Role
 
 BATCH = 200
 INLINE_MAX = 64 * 1024  # bytes of a body that may hold the loop for a moment
@@ -71,18 +71,20 @@ class Gatekeeper:
         response.headers["X-Content-Type-Options"] = "nosniff"
         return response
 
-    def needs(self, role: Role) -> Callable[[View], View]:
-        """A view only for operators of at least this role; they are in ``g.operator``."""
+    def needs(self, role: Role, dry_runs: bool = False) -> Callable[[View], View]:
+        """A view only for operators of at least this role; they are in ``g.operator``.
+
+        ``dry_runs``: a body that asks for one is any viewer's.
+        """
 
         def decorate(view: View) -> View:
             @wraps(view)
             async def guarded(*args: Any, **kwargs: Any) -> Any:
-                operator = self.operator()
-                if not operator.role.may(role):
+                g.operator = operator = self.operator()
+                if not operator.role.may(role) and not (dry_runs and await _asks_for_dry_run()):
                     raise Problem(
                         403, "role", f"{operator.name} is {operator.role}; this needs {role}", "use another token"
                     )
-                g.operator = operator
                 return await view(*args, **kwargs)
 
             return guarded
@@ -134,6 +136,14 @@ def _bearer() -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
+async def _asks_for_dry_run() -> bool:
+    try:
+        found = msgspec.json.decode(await request.get_data(as_text=False))
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.get("dry_run") is True
+
+
 async def body(*allowed: str) -> dict[str, Any]:
     """The request's JSON object; a field not in ``allowed`` is refused by name."""
     raw = await request.get_data(as_text=False)
@@ -175,6 +185,22 @@ def text_in(asked: dict[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise Problem(400, "field", f"{name} must be text")
     return value
+
+
+def why_in(asked: dict[str, Any], name: str = "why") -> str:
+    """The reason in a body."""
+    return _bounded(text_in(asked, name), name)
+
+
+def why_asked() -> str:
+    """The reason in a query."""
+    return _bounded(request.args.get("why", ""), "why")
+
+
+def _bounded(why: str, name: str) -> str:
+    if len(why) > WHY_MAX:
+        raise Problem(400, "field", f"{name} has {len(why)} characters, and may have {WHY_MAX}", "say it shorter")
+    return why
 
 
 async def listing(

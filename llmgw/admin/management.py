@@ -19,6 +19,8 @@ from llmgw.admin.gatekeeping import (
     number,
     seconds,
     text_in,
+    why_asked,
+    why_in,
 )
 from llmgw.admin.services import AdminServices, Applied
 from llmgw.control import key_entries, tokens
@@ -59,7 +61,7 @@ def _keys(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
     @keeper.needs(Role.OPERATOR)
     async def create_key() -> Any:
         asked = await body("tenant", "band", "models", "expires_at", "note", "new_tenant", "why")
-        new_tenant, why = asked.pop("new_tenant", False), text_in(asked, "why")
+        new_tenant, why = asked.pop("new_tenant", False), why_in(asked)
         asked.pop("why", None)
         if not isinstance(new_tenant, bool):
             raise Problem(400, "field", "new_tenant must be true or false")
@@ -72,7 +74,7 @@ def _keys(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
     @keeper.needs(Role.OPERATOR)
     async def import_keys() -> Any:
         asked = await body("entries", "why")
-        entries, why = await _entries(asked.get("entries")), text_in(asked, "why")
+        entries, why = await _entries(asked.get("entries")), why_in(asked)
         names = services.model_names()
         brought: Imported = done(await keys.import_keys(g.operator, entries, known_models=names, why=why))
         shown = [key_entries.as_json(record) for record in brought.records]
@@ -81,7 +83,7 @@ def _keys(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
     @api.delete("/keys/<path:id>")
     @keeper.needs(Role.OPERATOR)
     async def revoke_key(id: str) -> Any:
-        record = done(await keys.revoke(g.operator, id, request.args.get("why", "")))
+        record = done(await keys.revoke(g.operator, id, why_asked()))
         return {"record": key_entries.as_json(record)}
 
     @api.get("/tenants")
@@ -119,13 +121,13 @@ def _tokens(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None
             role = Role(text_in(asked, "role"))
         except ValueError:
             raise Problem(400, "field", "role must be viewer, operator or admin") from None
-        made = done(await services.tokens.create(g.operator, text_in(asked, "name"), role, text_in(asked, "why")))
+        made = done(await services.tokens.create(g.operator, text_in(asked, "name"), role, why_in(asked)))
         return {"token": made.token, "record": tokens.as_json(made.record)}, 201
 
     @api.delete("/tokens/<name>")
     @keeper.needs(Role.ADMIN)
     async def revoke_token(name: str) -> Any:
-        gone = done(await services.tokens.revoke(g.operator, name, request.args.get("why", "")))
+        gone = done(await services.tokens.revoke(g.operator, name, why_asked()))
         return {"record": tokens.as_json(gone)}
 
     @api.get("/audit")
@@ -164,7 +166,7 @@ def _fleet(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
         asked = await body("toml", "file", "why", "dry")
         if "toml" not in asked:
             raise Problem(400, "field", "toml is missing", "send the text of a config file")
-        text, file, why = (text_in(asked, name) for name in ("toml", "file", "why"))
+        text, file, why = text_in(asked, "toml"), text_in(asked, "file"), why_in(asked)
         who, dry = g.operator, asked.get("dry", False)
         if not isinstance(dry, bool):
             raise Problem(400, "field", "dry must be true or false")
@@ -216,7 +218,7 @@ def _requests(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> No
     @api.delete("/requests/<id>")
     @keeper.needs(Role.OPERATOR)
     async def cancel_request(id: str) -> Any:
-        why = request.args.get("why", "")
+        why = why_asked()
         if not services.cancel(id, g.operator, why):
             raise Problem(404, "not_found", f"no request {id[:64]!r} runs", "`llmgw ctl requests --running` lists them")
         act = Act(services.now(), g.operator.name, str(g.operator.role), "requests.cancel", id, why)

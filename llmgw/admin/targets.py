@@ -7,7 +7,7 @@ from attrs import frozen
 from quart import Blueprint, g
 
 from llmgw.admin.cluster import done, unknown_node
-from llmgw.admin.gatekeeping import Gatekeeper, Problem, body, explanation_json, listing, text_in
+from llmgw.admin.gatekeeping import Gatekeeper, Problem, body, explanation_json, listing, why_in
 from llmgw.admin.services import AdminServices, ClusterServices
 from llmgw.control.endpoint_targets import PREFIX
 from llmgw.core.drain import AtDeadline, Target
@@ -36,7 +36,7 @@ def add_routes(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> N
 
 def _nodes(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> None:
     @api.put("/nodes/<name>/target")
-    @keeper.needs(Role.OPERATOR)
+    @keeper.needs(Role.OPERATOR, dry_runs=True)
     async def target(name: str) -> Any:
         a = await _asked()
         return done(
@@ -63,7 +63,7 @@ def _nodes(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> None
 
 def _endpoints(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> None:
     @api.put("/endpoints/<path:id>/target")
-    @keeper.needs(Role.OPERATOR)
+    @keeper.needs(Role.OPERATOR, dry_runs=True)
     async def aim_endpoint(id: str) -> Any:
         a = await _asked()
         return done(
@@ -73,28 +73,32 @@ def _endpoints(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> 
     @api.get("/endpoints/<path:id>/drain")
     @keeper.needs(Role.VIEWER)
     async def endpoint_drain(id: str) -> Any:
-        return {"endpoint": id, "drain": _known(cluster.endpoint_targets.status(id), id, PREFIX + id)}
+        status = cluster.endpoint_targets.status(id)
+        if status is None:
+            done(cluster.endpoint_targets.declined(id, Target.DRAINED))
+        return {"endpoint": id, "drain": _known(status, id, PREFIX + id)}
 
 
 def _replicas(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> None:
     @api.post("/replicas/<name>/move")
-    @keeper.needs(Role.OPERATOR)
+    @keeper.needs(Role.OPERATOR, dry_runs=True)
     async def move(name: str) -> Any:
         asked = await body("to", "reason", "dry_run", "cancel")
         if _flag(asked, "cancel"):
             if asked.get("to") or _flag(asked, "dry_run"):
                 raise Problem(400, "field", "cancel takes back a move, and is asked alone")
-            return done(await cluster.acting.cancel_move(g.operator, name, text_in(asked, "reason"))), 202
+            return done(await cluster.acting.cancel_move(g.operator, name, why_in(asked, "reason"))), 202
         to = asked.get("to", [])
         if not isinstance(to, list) or len(to) > NODES_MAX or not all(isinstance(one, str) for one in to):
             raise Problem(400, "field", f"to must be a list of at most {NODES_MAX} nodes; without it: any other node")
-        moved = await cluster.acting.move(g.operator, name, to, text_in(asked, "reason"), _dry(asked))
+        why, dry_run = why_in(asked, "reason"), _dry(asked)
+        moved = await cluster.acting.move(g.operator, name, to, why, dry_run)
         return done(moved), 202
 
     @api.post("/replicas/<name>/purge")
     @keeper.needs(Role.OPERATOR)
     async def purge(name: str) -> Any:
-        return done(await cluster.acting.purge(g.operator, name, text_in(await body("reason"), "reason")))
+        return done(await cluster.acting.purge(g.operator, name, why_in(await body("reason"), "reason")))
 
 
 async def _asked() -> Asked:
@@ -108,7 +112,10 @@ async def _asked() -> Asked:
         raise Problem(400, "field", f"grace must be a number of seconds, 1 to {GRACE_MAX_S}")
     if wanted is not Target.DRAINED and (grace is not None or asked.get("at_deadline") is not None):
         raise Problem(400, "field", f"grace and at_deadline are of drains, and {wanted} is none")
-    return Asked(wanted, text_in(asked, "reason"), grace, _one_of(asked, "at_deadline", AtDeadline), _dry(asked))
+    dry_run = _dry(asked)
+    if wanted is not Target.DRAINED and dry_run:
+        raise Problem(400, "field", f"dry_run is of drains, and {wanted} is none", "it takes effect at once, and back")
+    return Asked(wanted, why_in(asked, "reason"), grace, _one_of(asked, "at_deadline", AtDeadline), dry_run)
 
 
 def _dry(asked: dict[str, Any]) -> bool:

@@ -37,7 +37,8 @@ def _duration(ctx: click.Context, param: click.Parameter, value: str) -> float:
 )
 @click.option("--patience", callback=_duration, default="1min", show_default=True,
               help="Wait so long while all that is left has nowhere to go.")  # fmt: skip
-@click.option("-m", "--reason", default="", help="Why; it is shown beside the node.")
+@click.option("-m", "--why", "--reason", "why", default="", help="It is shown beside the node.")
+@click.option("--boot", default="", help="As of `llmgw sim node`.  [default: this host's]")
 @click.option("--no-wait", is_flag=True, help="Ask, and end.")
 @click.pass_context
 def drain(
@@ -48,8 +49,8 @@ def drain(
     For a unit that runs when the machine shuts down (deploy/llmgw-agent-drain.service). Nothing new lands here until
     the machine has booted again; then the node is what it was before by itself. ^C leaves the drain going on.
 
-    Exit codes: 0 drained, or this node belongs to no cluster; 1 refused or failed; 2 bad config or usage; 5 blocked:
-    something is left that could not go elsewhere; 6 no control plane could be reached.
+    Exit codes: 0 drained, or this node belongs to no cluster; 1 refused, failed, or undone meanwhile; 2 bad config or
+    usage; 5 blocked: something is left that could not go elsewhere; 6 no control plane could be reached.
     """
     from llmgw.cli.agent import settings_of
 
@@ -62,12 +63,15 @@ def drain(
     _run(settings, **asked)
 
 
-def _run(settings: AgentSettings, grace: float, at_deadline: str, patience: float, reason: str, no_wait: bool) -> None:
+def _run(
+    settings: AgentSettings, grace: float, at_deadline: str, patience: float, why: str, boot: str, no_wait: bool
+) -> None:
     from agent.dialing import TlsDial
     from agent.draining import Draining, End, membership_in
     from agent.places import places
     from agent.proc import boot_id
-    from llmgw.wire.agent_joining import GRACE_MAX_S, WHY_MAX, DrainAsked
+    from llmgw.core.identity import WHY_MAX
+    from llmgw.wire.agent_joining import GRACE_MAX_S, DrainAsked
 
     found = places(settings, os.environ)
     try:
@@ -81,7 +85,7 @@ def _run(settings: AgentSettings, grace: float, at_deadline: str, patience: floa
         raise Failure("it is not said where the control plane is", Exit.USAGE, "give --server, or --config")
     if grace > GRACE_MAX_S:
         raise Failure("--grace is longer than 7d", Exit.USAGE)
-    asked = DrainAsked(boot_id(), grace, AtDeadline(at_deadline), reason[:WHY_MAX])
+    asked = DrainAsked(boot or boot_id(), grace, AtDeadline(at_deadline), why[:WHY_MAX])
     draining = Draining(
         settings, found, joined, asked, TlsDial(settings.server_name), click.echo, patience, waits=not no_wait
     )

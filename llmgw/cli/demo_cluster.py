@@ -180,11 +180,12 @@ def _traffic(base_url: str, key: str) -> Iterator[Counter[str]]:
 
 def _stay(place: Path, base_url: str, key: str, processes: Processes) -> None:
     llmgw = f"{sys.executable} -m llmgw ctl --data-dir {place / 'data'}"
+    in_use = next((shard["node"] for one in _replicas(place) for shard in one["shards"]), "node-1")
     click.echo("\nIt stays up. Try it from another terminal:\n")
     for words in (
         "nodes",
         "replicas",
-        "drain node-1 --dry-run",
+        f"drain {in_use} --dry-run",
         f"explain placement {MODEL} --what-if gpus=2",
         "events --follow",
     ):

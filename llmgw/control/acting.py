@@ -19,7 +19,8 @@ from llmgw.core.placement import Placed, place
 from llmgw.core.placement_explained import reasons_in_short, scores_in_short
 from llmgw.core.presets import stop_grace_of
 from llmgw.core.reconcile import Seen
-from llmgw.core.replicas import Phase, Replica, ReplicaNow, Standing
+from llmgw.core.replicas import Phase, Replica, ReplicaNow, ShardNow, Standing
+from llmgw.core.shards import ShardState
 from llmgw.core.worth import demand_for
 from llmgw.store import audit, replicas
 from llmgw.store.leader import fence
@@ -122,7 +123,10 @@ class Acting:
         return row if row is not None and (row.moves or (waits and (row.only or row.avoid))) else None
 
     async def purge(self, by: Operator, name: str, why: str = "") -> dict[str, Any] | Declined:
-        """Forget a replica whose processes do not end. What is left of it stays in sight, as orphans of its nodes."""
+        """Forget a replica that does not end. What is left of it stays in sight, as shards of its nodes.
+
+        ``memory`` of the answer: those that are left with GPU memory alone, and no process.
+        """
         async with self.cluster.turn:
             seen = self.cluster.observe()
             now = seen.replicas.get(name)
@@ -134,11 +138,11 @@ class Acting:
                 what = f"{name} is {now.standing}, and only what has been stopping for {patience:.0f} s is purged"
                 return Declined("refused", what, f"llmgw ctl explain placement {name}")
             left = [shard.id for shard in now.shards if not shard.ended]
+            memory = [shard.id for shard in now.shards if _holds_memory_alone(shard)]
             await self._write(by, "replicas.purge", name, why, [], {"left": left}, gone=[name])
         where = ", ".join(sorted({shard.node for shard in now.shards}))
-        said = f"{by.name} purged {name}: {', '.join(left) or 'nothing'} may still run on {where}"
-        self.events.tell("operator.acted", name, said, why=why)
-        return {"replica": name, "left": left}
+        self.events.tell("operator.acted", name, f"{by.name} purged {name}: {_left(left, memory)} on {where}", why=why)
+        return {"replica": name, "left": left, "memory": memory}
 
     async def clear_gpu(self, by: Operator, node: str, which: str, cause: str, why: str = "") -> Any:
         """An operator has looked at a GPU; its UUID. The node's agent forgets what spoke against it."""
@@ -188,6 +192,19 @@ def _placeless(seen: Seen, name: str) -> tuple[str, ...]:
         for one in seen.replicas.values()
         if one.replica.replaces == name and one.replica.phase is Phase.WAITING and not one.replica.stop_first
     )
+
+
+def _holds_memory_alone(shard: ShardNow) -> bool:
+    seen = shard.seen
+    return seen is not None and seen.state is ShardState.RELEASING and not seen.pids
+
+
+def _left(left: Sequence[str], memory: Sequence[str]) -> str:
+    runs = [id for id in left if id not in memory]
+    parts = [f"{', '.join(runs)} may still run"] if runs else []
+    if memory:
+        parts.append(f"memory of {', '.join(memory)}, which {'has' if len(memory) == 1 else 'have'} ended, is not back")
+    return " and ".join(parts) or "nothing is left of it"
 
 
 def _moved(seen: Seen, now: ReplicaNow, to: tuple[str, ...], away: tuple[str, ...]) -> tuple[Demand, list[NodeOffer]]:

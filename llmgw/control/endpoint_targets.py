@@ -8,8 +8,9 @@ from attrs import define, evolve, field
 
 from llmgw.control.events import Events
 from llmgw.control.nearest import meant
-from llmgw.core.drain import AtDeadline, Drain, DrainEnd, DrainLimits, Target
-from llmgw.core.drain_plan import NO_REQUESTS, Requests
+from llmgw.control.targets import plan_json
+from llmgw.core.drain import AtDeadline, DrainEnd, DrainLimits, Target, asked_again, begins
+from llmgw.core.drain_plan import NO_REQUESTS, DrainPlan, Move, Requests
 from llmgw.core.endpoint_drain import EndpointNow, HeldOut, cuts, is_blocked, step, waits_on
 from llmgw.core.identity import Declined, Operator
 from llmgw.engines.live import LiveFleet
@@ -53,27 +54,38 @@ class EndpointTargets:
         at_deadline: AtDeadline | None = None,
         dry_run: bool = False,
     ) -> dict[str, Any] | Declined:
-        if (declined := self._declined(id, target)) is not None:
+        if (declined := self.declined(id, target)) is not None:
             return declined
         told: dict[str, Any] = {"endpoint": id, "target": str(target)}
         if dry_run:
-            return told | {"dry_run": True} | ({"plan": self._plan(id)} if target is Target.DRAINED else {})
+            return told | {"dry_run": True} | (self._plan(id) if target is Target.DRAINED else {})
         async with self._turn:
             if target is Target.SCHEDULABLE:
                 await self._release(by, id, why)
                 return told | {"confirmed": True, "said": f"{id} is in service"}
-            if not self._is_so_already(id, grace_s, at_deadline):
-                grace = self.limits().grace if grace_s is None else grace_s
-                wall = self.wall()
-                drain = Drain(grace, wall + grace, at_deadline or AtDeadline.STOP)
-                before = self.held.get(id)
-                asked = HeldOut(id, by.name, wall, why, drain, before is not None and before.out)
-                await self._write(asked, self._act(by, id, "drained", why))
-                self._tell(id, f"{id} is to be drained, says {by.name}" + (f": {why}" if why else ""))
+            await self._ask(by, id, why, grace_s, at_deadline)
             await self._step(self.held[id])
         status = self.status(id)
         said = f"{id} is {status['state']}" if status else ""
         return told | {"confirmed": True, "said": said, "drain": status}
+
+    async def _ask(
+        self, by: Operator, id: str, why: str, grace_s: float | None, at_deadline: AtDeadline | None
+    ) -> None:
+        """Where it is something new. While it stays drained, the last reason counts, and its time goes on."""
+        wall, before = self.wall(), self.held.get(id)
+        was = before.drain if before is not None else None
+        drain = asked_again(was, grace_s, at_deadline, self.limits().grace, wall)
+        if before is None:
+            asked = HeldOut(id, by.name, wall, why, drain)
+        elif begins(was, drain):
+            asked = HeldOut(id, by.name, wall, why, drain, before.out)
+        else:
+            asked = evolve(before, by=by.name, why=why, drain=drain) if why else evolve(before, drain=drain)
+        if asked == before:
+            return
+        await self._write(asked, self._act(by, id, "drained", why))
+        self._tell(id, f"{id} is to be drained, says {by.name}" + (f": {why}" if why else ""))
 
     def status(self, id: str) -> dict[str, Any] | None:
         held = self.held.get(id)
@@ -153,21 +165,16 @@ class EndpointTargets:
         return EndpointNow(live.endpoint.model, max(live.in_flight, requests.number), requests.oldest_s, others)
 
     def _plan(self, id: str) -> dict[str, Any]:
+        return {"plan": plan_json(DrainPlan(id, (self.move(id),), 0.0)), "refused": ""}
+
+    def move(self, id: str) -> Move:
+        """What a drain of it would do; there is nowhere that it goes."""
         now = self._now(id)
         serve = f"{', '.join(now.others)} {'serves' if len(now.others) == 1 else 'serve'} on"
-        move = {
-            "replica": id,
-            "model": now.model,
-            "to": [],
-            "why": serve if now.others else f"no other endpoint of {now.model} serves",
-            "blocked": not now.others,
-            "requests": now.in_flight,
-            "oldest_s": round(now.oldest_s, 1),
-            "takes_s": 0.0,
-        }
-        return {"moves": [move], "estimate_s": 0.0}
+        why = serve if now.others else f"no other endpoint of {now.model} serves"
+        return Move(id, now.model, (), why, Requests(now.in_flight, now.oldest_s), blocked=not now.others)
 
-    def _declined(self, id: str, target: Target) -> Declined | None:
+    def declined(self, id: str, target: Target) -> Declined | None:
         live = self.live.find(id)
         if live is None and not (id in self.held and target is Target.SCHEDULABLE):
             there = [one.id for one in self.live if not one.endpoint.replica]
@@ -178,11 +185,6 @@ class EndpointTargets:
         if target is Target.CORDONED:
             return Declined("refused", "an endpoint is drained or in service", f"llmgw ctl drain {PREFIX}{id}")
         return None
-
-    def _is_so_already(self, id: str, grace_s: float | None, at_deadline: AtDeadline | None) -> bool:
-        held = self.held.get(id)
-        over = held is not None and held.drain.ended is DrainEnd.BLOCKED
-        return held is not None and grace_s is None and at_deadline is None and not over
 
     # -- the store ------------------------------------------------------------------------------------
 

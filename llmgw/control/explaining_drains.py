@@ -8,6 +8,7 @@ from attrs import frozen
 from llmgw.control.endpoint_targets import PREFIX, EndpointTargets
 from llmgw.control.nearest import meant
 from llmgw.control.targets import Targets
+from llmgw.core.drain import Target
 from llmgw.core.explain import Considered, Explanation, Fact
 from llmgw.core.identity import Declined
 
@@ -31,44 +32,46 @@ class ExplainingDrains:
             return self._not_drained(subject, asked)
         facts = [Fact(asked, self._age_s(record.target_at)), *_facts(status)]
         considered = tuple(self._moves(subject)) if status["left_s"] is not None else ()
-        models = dict.fromkeys(move.model for move in self.targets.plan(subject).moves)
+        models = dict.fromkeys(move.model for move in self.targets.moves(subject))
         changes = tuple(_changes(subject, status, [f"llmgw ctl explain placement {model}" for model in models]))
         return Explanation(
             f"drain of {subject}", _verdict(status), tuple(facts), considered, changes, _next(subject, status)
         )
 
     def _of_endpoint(self, id: str) -> Explanation | Declined:
-        status, held = self.endpoints.status(id), self.endpoints.held.get(id)
+        status, held, subject = self.endpoints.status(id), self.endpoints.held.get(id), PREFIX + id
         if status is None or held is None:
-            hint = f"llmgw ctl drain {PREFIX}{id[:128]}"
-            return Declined("not_found", f"no endpoint {id[:128]!r} is drained", hint)
+            return self.endpoints.declined(id, Target.DRAINED) or self._endpoint_not_drained(id)
         facts = [Fact(_asked("drained", held.by, held.why), self._age_s(held.at)), *_facts(status)]
-        subject = PREFIX + id
         live = self.endpoints.live.find(id)
         looks = [f"llmgw ctl endpoints --model {live.endpoint.model}"] if live is not None else []
-        changes = tuple(_changes(subject, status, looks))
+        changes = tuple(_changes(subject, status, looks, serves=not held.out))
         return Explanation(f"drain of {subject}", _verdict(status), tuple(facts), (), changes, _next(subject, status))
 
+    def _endpoint_not_drained(self, id: str) -> Explanation:
+        move, subject = self.endpoints.move(id), PREFIX + id
+        then = "it would serve on until another does" if move.blocked else "it would get no new request at once"
+        facts = (Fact(f"{move.why}: {then}"), Fact(f"it has {move.requests}"))
+        return Explanation(
+            f"drain of {subject}", "it is not drained", facts, (), (), f"llmgw ctl drain {subject} --dry-run"
+        )
+
     def _not_drained(self, name: str, asked: str) -> Explanation:
-        plan = self.targets.plan(name)
-        facts = (Fact(asked), Fact(f"to drain it takes about {plan.estimate_s:.0f} s, without what requests need"))
+        plan, facts = self.targets.plan(name), [Fact(asked)]
+        blocked = sum(move.blocked for move in plan.moves)
+        if not plan.moves:
+            facts.append(Fact("no replica is on it"))
+        if plan.planned:
+            facts.append(Fact(f"to drain it takes about {plan.estimate_s:.0f} s, without what requests need"))
+        if blocked:
+            facts.append(Fact(f"{blocked} of {len(plan.moves)} replicas on it can go nowhere now, and would serve on"))
         dry = f"llmgw ctl drain {name} --dry-run"
-        return Explanation(f"drain of {name}", "it is not drained", facts, tuple(self._moves(name)), (), dry)
+        return Explanation(f"drain of {name}", "it is not drained", tuple(facts), tuple(self._moves(name)), (), dry)
 
     def _moves(self, name: str) -> Iterator[Considered]:
-        """Where each replica goes, from the function that the drain uses, or its successor has gone already."""
-        successors = {
-            now.replica.replaces: now
-            for now in self.targets.cluster.observe().replicas.values()
-            if now.replica.replaces and now.shards
-        }
-        for move in self.targets.plan(name).moves:
-            to, why = move.to, move.why
-            if (now := successors.get(move.replica)) is not None:
-                to = tuple(dict.fromkeys(shard.node for shard in now.shards))
-                why = f"{now.name} is {now.standing} there"
-            where = f" -> {', '.join(to)}" if to else ""
-            yield Considered(f"{move.replica}{where}", bool(to), (why, str(move.requests)))
+        for move in self.targets.moves(name):
+            where = f" -> {', '.join(move.to)}" if move.to else ""
+            yield Considered(f"{move.replica}{where}", bool(move.to), (move.why, str(move.requests)))
 
     def _age_s(self, at: float | None) -> float | None:
         return None if at is None else max(0.0, self.targets.cluster.wall() - at)
@@ -96,17 +99,25 @@ def _facts(status: dict[str, Any]) -> Iterator[Fact]:
         yield Fact(f"{status['cut']} requests were there at the deadline")
 
 
-def _changes(subject: str, status: dict[str, Any], looks: Sequence[str]) -> Iterator[str]:
-    """``looks``: commands that tell what is in the way."""
-    if status["left_s"] is None:
-        yield f"llmgw ctl uncordon {subject} brings it back into service"
-        return
-    if status["state"] == "blocked":
-        needs = "another endpoint that serves" if subject.startswith(PREFIX) else "room elsewhere"
+def _changes(subject: str, status: dict[str, Any], looks: Sequence[str], serves: bool = False) -> Iterator[str]:
+    """``looks``: commands that tell what is in the way; ``serves``: it gets requests as before."""
+    ended, is_endpoint = status["left_s"] is None, subject.startswith(PREFIX)
+    if status["state"] == "blocked" and not (is_endpoint and not serves):
+        needs = "another endpoint that serves" if is_endpoint else "room elsewhere"
+        needs += f", and `llmgw ctl drain {subject}` begins anew" if ended else ""
         yield f"{needs}: {', '.join(looks)} tells what is in the way" if looks else needs
-    yield f"llmgw ctl uncordon {subject} undoes it"
-    yield f"llmgw ctl drain {subject} --grace 1m sets another end"
+    elif status["state"] == "blocked" and ended:
+        yield f"llmgw ctl drain {subject} begins anew"
+    if not ended:
+        yield f"llmgw ctl uncordon {subject} undoes it"
+        yield f"llmgw ctl drain {subject} --grace 1m sets another end"
+    elif serves:
+        yield f"llmgw ctl uncordon {subject} forgets the drain; it serves as it is"
+    else:
+        yield f"llmgw ctl uncordon {subject} brings it back into service"
 
 
 def _next(subject: str, status: dict[str, Any]) -> str:
-    return f"llmgw ctl drain {subject} --watch" if status["left_s"] is not None else f"llmgw ctl uncordon {subject}"
+    if status["left_s"] is not None:
+        return f"llmgw ctl drain {subject} --watch"
+    return f"llmgw ctl drain {subject} --dry-run" if status["state"] == "blocked" else f"llmgw ctl uncordon {subject}"

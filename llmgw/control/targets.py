@@ -14,9 +14,10 @@ from attrs import define, field
 from llmgw.control.cluster import Cluster
 from llmgw.control.events import Events
 from llmgw.control.nearest import meant
-from llmgw.core.drain import AtDeadline, Drain, DrainEnd, DrainLimits, Target
+from llmgw.core.drain import Aim, AtDeadline, Drain, DrainEnd, DrainLimits, Target, asked_again, begins, goes_on
 from llmgw.core.drain_plan import (
     DrainPlan,
+    Move,
     Requests,
     drain_plan,
     is_empty,
@@ -29,7 +30,7 @@ from llmgw.core.identity import Declined, Operator
 from llmgw.core.node_life import NodeNow, NodeState
 from llmgw.core.presets import stop_grace_of
 from llmgw.core.reconcile import Seen
-from llmgw.core.replicas import Phase
+from llmgw.core.replicas import Phase, ReplicaNow
 from llmgw.store.errors import StoreUnavailable
 
 LOOK_S = 0.05
@@ -62,37 +63,57 @@ class Targets:
         if name not in self.cluster.joining.nodes:
             there = list(self.cluster.joining.nodes)
             return Declined("not_found", f"no node is called {name!r}", meant(name, there) if there else "")
-        plan = self.plan(name) if target is Target.DRAINED else None
+        plan, usual_s = self.plan(name) if target is Target.DRAINED else None, self.limits().grace
+        refused = self._too_short(name, plan) if grace_s is None and at_deadline is None else None
         if dry_run:
-            return self._told_dry(name, target, plan)
-        grace = self.limits().grace if grace_s is None else grace_s
-        left_open = grace_s is None and at_deadline is None and not self._is_so_already(name, target, None, None)
-        if plan is not None and left_open and plan.estimate_s > grace:
-            what = f"draining {name} takes about {plan.estimate_s:.0f} s, and drain.grace is {grace:.0f} s"
-            return Declined("too_short", what, "give --grace, or --at-deadline stop|keep for what is left then")
+            return self._told_dry(name, target, plan, refused)
+        if refused is not None:
+            return refused
         async with self.cluster.turn:  # the pass that is placing ends first, and the next one knows
-            if not self._is_so_already(name, target, grace_s, at_deadline):
-                drain = self._new_drain(plan, grace, at_deadline) if plan is not None else None
-                await self.cluster.joining.aim(by, name, str(target), why, drain)
-                self.events.tell("node.target", name, _sentence(name, target, by, why), target=str(target))
+            drain = None
+            if plan is not None:
+                before = self.cluster.joining.nodes[name].drain
+                drain = asked_again(before, grace_s, at_deadline, usual_s, self.cluster.wall(), plan.planned)
+            await self._ask(by, name, target, why, drain)
         self.cluster.wake()
         return await self._answer(name, target)
+
+    async def _ask(self, by: Operator, name: str, target: Target, why: str, drain: Drain | None) -> None:
+        """Where it is something new. While a target stays, the last reason counts, and its time goes on."""
+        record = self.cluster.joining.nodes[name]
+        before = Aim(Target(record.target), record.target_by, record.target_at, record.target_why)
+        asked = Aim(target, by.name, self.cluster.wall(), why)
+        if before.target is target and not begins(record.drain, drain):
+            asked = attrs.evolve(asked, at=before.at) if why else before
+        if asked == before and drain == record.drain:
+            return
+        await self.cluster.joining.aim(by, name, str(target), why, drain, asked)
+        self.events.tell("node.target", name, _sentence(name, target, by, why), target=str(target))
 
     def plan(self, name: str) -> DrainPlan:
         starts = {m: total / number for m, (number, total) in self.cluster.counts.start_times.items() if number}
         seen, limits, most = self.cluster.observe(), self.cluster.limits(), self.limits().surges_max
         return drain_plan(seen, name, limits, starts, self._by_replica(), most)
 
-    def _is_so_already(self, name: str, target: Target, grace_s: float | None, at_deadline: AtDeadline | None) -> bool:
-        record = self.cluster.joining.nodes[name]
-        if record.target != target:
-            return False
-        over = record.drain is not None and record.drain.ended is DrainEnd.BLOCKED
-        own = record.drain is not None and record.drain.until_boot  # an operator's lasts longer
-        return target is not Target.DRAINED or (grace_s is None and at_deadline is None and not over and not own)
+    def moves(self, name: str) -> tuple[Move, ...]:
+        """Where each replica goes now, or where its successor has gone already."""
+        successors = {
+            now.replica.replaces: now
+            for now in self.cluster.observe().replicas.values()
+            if now.replica.replaces and now.shards
+        }
+        return tuple(
+            _gone(move, successors[move.replica]) if move.replica in successors else move
+            for move in self.plan(name).moves
+        )
 
-    def _new_drain(self, plan: DrainPlan, grace_s: float, at_deadline: AtDeadline | None) -> Drain:
-        return Drain(grace_s, self.cluster.wall() + grace_s, at_deadline or AtDeadline.STOP, plan.planned)
+    def _too_short(self, name: str, plan: DrainPlan | None) -> Declined | None:
+        """Of a drain that begins now, without a grace of its own."""
+        usual_s, drain = self.limits().grace, self.cluster.joining.nodes[name].drain
+        if plan is None or goes_on(drain) or plan.estimate_s <= usual_s:
+            return None
+        what = f"draining {name} takes about {plan.estimate_s:.0f} s, and drain.grace is {usual_s:.0f} s"
+        return Declined("too_short", what, "give --grace, or --at-deadline stop|keep for what is left then")
 
     # -- answering ------------------------------------------------------------------------------------
 
@@ -110,7 +131,7 @@ class Targets:
         told["said"] = f"{name} is {word}" if node.obedient else _unconfirmed(node, word, may)
         told["may_still_start"] = may
         if target is Target.DRAINED:
-            told["drain"] = self.status(name)
+            told |= {"drain": self.status(name), "plan": {"moves": [move_json(move) for move in self.moves(name)]}}
         return told
 
     def _may_still_start(self, node: NodeNow) -> list[str]:
@@ -121,10 +142,10 @@ class Targets:
     def _node(self, name: str) -> NodeNow:
         return self.cluster.nodes(trio.current_time())[name]
 
-    def _told_dry(self, name: str, target: Target, plan: DrainPlan | None) -> dict[str, Any]:
+    def _told_dry(self, name: str, target: Target, plan: DrainPlan | None, refused: Declined | None) -> dict[str, Any]:
         told: dict[str, Any] = {"node": name, "target": str(target), "dry_run": True}
         if plan is not None:
-            told["plan"] = plan_json(plan)
+            told |= {"plan": plan_json(plan), "refused": refused.message if refused is not None else ""}
         return told
 
     # -- progress -------------------------------------------------------------------------------------
@@ -214,20 +235,25 @@ class Targets:
 
 
 def plan_json(plan: DrainPlan) -> dict[str, Any]:
-    moves = [
-        {
-            "replica": move.replica,
-            "model": move.model,
-            "to": list(move.to),
-            "why": move.why,
-            "blocked": move.blocked,
-            "requests": move.requests.number,
-            "oldest_s": round(move.requests.oldest_s, 1),
-            "takes_s": round(move.takes_s, 1),
-        }
-        for move in plan.moves
-    ]
-    return {"moves": moves, "estimate_s": round(plan.estimate_s, 1)}
+    return {"moves": [move_json(move) for move in plan.moves], "estimate_s": round(plan.estimate_s, 1)}
+
+
+def move_json(move: Move) -> dict[str, Any]:
+    return {
+        "replica": move.replica,
+        "model": move.model,
+        "to": list(move.to),
+        "why": move.why,
+        "blocked": move.blocked,
+        "requests": move.requests.number,
+        "oldest_s": round(move.requests.oldest_s, 1),
+        "takes_s": round(move.takes_s, 1),
+    }
+
+
+def _gone(move: Move, successor: ReplicaNow) -> Move:
+    to = tuple(dict.fromkeys(shard.node for shard in successor.shards))
+    return attrs.evolve(move, to=to, why=f"{successor.name} is {successor.standing} there", blocked=False)
 
 
 def _sentence(name: str, target: Target, by: Operator, why: str) -> str:

@@ -7,9 +7,11 @@ says that it is so. Times are wall clock.
 from collections.abc import Mapping
 from enum import StrEnum
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from llmgw.core.settings import Unit, setting
+
+NOTHING: Mapping[str, tuple[str, ...]] = {}
 
 
 class Target(StrEnum):
@@ -71,6 +73,42 @@ class Drain:
         if not self.cut:
             return "0 requests were cut"
         return f"at most {self.cut} {'request was' if self.cut == 1 else 'requests were'} cut"
+
+
+def goes_on(drain: Drain | None) -> bool:
+    """Whether an ask that says nothing new leaves it as it is: under way, or drained."""
+    return drain is not None and drain.ended is not DrainEnd.BLOCKED
+
+
+def asked_again(
+    before: Drain | None,
+    grace_s: float | None,
+    at_deadline: AtDeadline | None,
+    usual_s: float,
+    wall: float,
+    planned: Mapping[str, tuple[str, ...]] = NOTHING,
+) -> Drain:
+    """What an operator's ask makes of the drain there is. What is not said leaves one that is under way as it is.
+
+    One that the node asked for itself becomes the operator's.
+    """
+    new_terms = grace_s is not None or at_deadline is not None
+    if before is None or not goes_on(before) or (new_terms and not before.under_way):
+        grace = usual_s if grace_s is None else grace_s
+        return Drain(grace, wall + grace, at_deadline or AtDeadline.STOP, planned)
+    drain = evolve(before, until_boot="", before=Aim())
+    if at_deadline is not None:
+        drain = evolve(drain, at_deadline=at_deadline)
+    if grace_s is not None:
+        drain = evolve(drain, grace_s=grace_s, ends_at=wall + grace_s)
+    return drain if drain == before else evolve(drain, planned={**before.planned, **planned})
+
+
+def begins(before: Drain | None, drain: Drain | None) -> bool:
+    """Whether that is another drain than there was."""
+    if drain is None or before is None:
+        return drain is not None
+    return bool(before.until_boot) or (drain.under_way and not before.under_way)
 
 
 def asks_anew(drain: Drain | None, boot: str) -> bool:

@@ -19,6 +19,7 @@ ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 BODY_LENGTH = 32
 CHECK_LENGTH = 6
 SHOWN = 16  # characters of a key that lists and logs may show
+WHY_MAX = 500  # characters of a reason: it stands in lists, events and each row that it changes
 
 
 class Band(StrEnum):

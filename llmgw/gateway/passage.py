@@ -11,7 +11,7 @@ from llmgw.gateway.refusing import answer_refusal
 from llmgw.gateway.routes import Route
 from llmgw.gateway.shadow import Beside
 from llmgw.telemetry.metrics import TokenGaps
-from llmgw.wire.answers import Usage
+from llmgw.wire.answers import Reading, Usage
 from llmgw.wire.errors import stream_error
 
 
@@ -31,7 +31,8 @@ class Passage:
     reached: bool = False  # an event or body byte has left for the client
     told: bool = False  # the engine's own error event has
     usage: Usage | None = None
-    tokens: int = 0
+    tokens: int = 0  # of attempts that have ended
+    reading: Reading | None = None  # of the attempt under way, if it streams
     headers_at: float | None = None
     first_token_at: float | None = None
     sent_at: float = 0.0  # to the engine that has it now
@@ -43,6 +44,10 @@ class Passage:
     beside: Beside | None = None  # what admission would have done, in shadow mode
     bytes_out: int = 0
     sequence: int = 0  # of the last event of a responses stream
+
+    @property
+    def tokens_so_far(self) -> int:
+        return self.tokens + (self.reading.tokens if self.reading is not None else 0)
 
 
 async def tell(passage: Passage, refusal: Refusal) -> None:

@@ -57,7 +57,7 @@ class Attempt:
         passage = self._passage
         self._timers = Timers(passage.exchange.alarm, passage.total_at)
         if passage.streaming and passage.route.reading is not None:
-            self._reading = passage.route.reading()
+            self._reading = passage.reading = passage.route.reading()
 
     async def run(self) -> Refusal | None:
         """Raises Broken when the client can't be written to, and Cancelled when it has left."""
@@ -366,6 +366,7 @@ class Attempt:
         reading, passage = self._reading, self._passage
         if reading is not None:
             passage.tokens += reading.tokens
+            passage.reading = None
             passage.usage = reading.usage or passage.usage
             passage.sequence = getattr(reading, "sequence", 0)
 

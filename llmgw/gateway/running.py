@@ -39,7 +39,7 @@ def as_json(story: Story, now: float) -> dict[str, Any]:
         "age_s": round(now - story.received, 1),
         "waited_s": round(story.wait_s, 1),
         "first_token_age_s": None if first is None else round(now - first, 1),
-        "tokens": passage.tokens if passage is not None else 0,
+        "tokens": passage.tokens_so_far if passage is not None else 0,
         "bytes_in": story.bytes_in,
     }
 

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from llmgw.core.drain import AtDeadline
+from llmgw.core.identity import WHY_MAX
 from llmgw.wire.agent_frames import Malformed
 
 LINK = "/agent/v1/link"  # POST, with the node's credential
@@ -15,7 +16,6 @@ CA = "/agent/v1/ca"  # GET, with a join token's public part
 DRAIN = "/agent/v1/drain"  # PUT and GET, with the node's credential: its own drain and nobody else's
 BODY_MAX = 16 * 1024
 GRACE_MAX_S = 7 * 24 * 3600.0
-WHY_MAX = 500
 
 
 class JoinAsked(msgspec.Struct, frozen=True):

@@ -66,6 +66,16 @@ WRITES = [
     ("POST", "/invitations", {}, ADMIN),
     ("DELETE", "/invitations/x", None, ADMIN),
 ]
+REASONS = [
+    *(one[:3] for one in WRITES if one[0] != "GET"),
+    ("POST", "/keys", {"tenant": "t", "new_tenant": True}),
+    ("POST", "/keys/import", {"entries": []}),
+    ("DELETE", "/keys/key_1", None),
+    ("POST", "/tokens", {"name": "n", "role": "viewer"}),
+    ("DELETE", "/tokens/n", None),
+    ("POST", "/apply", {"toml": ""}),
+    ("DELETE", "/requests/req_1", None),
+]
 BELOW = {OPERATOR: VIEWER, ADMIN: OPERATOR}
 
 
@@ -79,6 +89,40 @@ async def test_a_viewer_may_read_and_nobody_without_a_token(full, path):
 async def test_acts_need_their_role(full, method, path, body, needs):
     assert code(await say(full, method, path, body, role=BELOW[needs])) == (403, "role")
     assert (await say(full, method, path, body, role=needs))[0] not in (401, 403)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "/nodes/node-1/target", {"target": "drained"}),
+        ("PUT", "/endpoints/org/llama/0/target", {"target": "drained"}),
+        ("POST", "/replicas/org-llama-1/move", {}),
+    ],
+)
+async def test_dry_runs_are_reads(full, method, path, body):
+    before = dict(full.plane.joining.nodes)
+    assert (await say(full, method, path, body | {"dry_run": True}, role=VIEWER))[0] not in (401, 403)
+    assert code(await say(full, method, path, body | {"dry_run": True}, role=None)) == (401, "token")
+    twice = f'{{"dry_run": false, {json.dumps(body)[1:-1]}{", " if body else ""}"dry_run": true}}'.encode()
+    assert code(await say(full, method, path, twice, role=VIEWER)) == (400, "json")
+    for no in (body | {"dry_run": False}, body | {"dry_run": 1}, body, [], b"{", b"[" * 10**5):
+        assert code(await say(full, method, path, no, role=VIEWER)) == (403, "role")
+    assert full.plane.joining.nodes == before
+
+
+@pytest.mark.parametrize(("method", "path", "body"), REASONS)
+async def test_a_reason_is_short_wherever_one_is_given(full, method, path, body):
+    name = "reason" if path.endswith(("/target", "/move", "/purge")) else "why"
+    long = {name: "x" * 501}
+    answer = await say(full, method, path, body | long) if body is not None else await say(full, method, path, **long)
+
+    assert code(answer) == (400, "field")
+    assert answer[1]["error"]["message"] == f"{name} has 501 characters, and may have 500"
+
+
+async def test_the_longest_reason_that_may_be_given_is_kept_whole(full):
+    assert (await say(full, "PUT", "/nodes/node-1/target", {"target": "cordoned", "reason": "ü" * 500}))[0] == 200
+    assert full.plane.joining.nodes["node-1"].target_why == "ü" * 500
 
 
 @pytest.mark.parametrize(
@@ -98,9 +142,7 @@ async def test_acts_need_their_role(full, method, path, body, needs):
         ("PUT", "/nodes/node-9/target", {"target": "cordoned"}, "did you mean 'node-"),
         ("GET", "/nodes/node-9/drain", None, "did you mean 'node-"),
         ("GET", "/nodes/node-1/drain", None, "llmgw ctl drain node-1"),
-        ("GET", "/endpoints/a/0/drain", None, "llmgw ctl drain endpoint/a/0"),
         ("GET", "/explain/drain/node-9", None, "did you mean 'node-"),
-        ("GET", "/explain/drain/endpoint/a/0", None, "llmgw ctl drain endpoint/a/0"),
         ("POST", "/replicas/org-llama-9/move", {}, "did you mean 'org-llama-"),
         ("POST", "/replicas/org-llama-1/move", {"to": ["node-9"]}, "did you mean 'node-"),
         ("POST", "/replicas/org-llama-9/purge", {}, "did you mean 'org-llama-"),
@@ -140,6 +182,8 @@ async def test_what_is_not_there_is_404_and_a_hint(full, method, path, body, hin
         ("PUT", "/nodes/node-1/target", {"target": "drained", "at_deadline": "kill"}, "at_deadline must be one of"),
         ("PUT", "/nodes/node-1/target", {"target": "cordoned", "grace": 5}, "grace and at_deadline are of drains"),
         ("PUT", "/nodes/node-1/target", {"target": "drained", "dry_run": 1}, "dry_run must be true or false"),
+        ("PUT", "/nodes/node-1/target", {"target": "cordoned", "dry_run": True}, "dry_run is of drains, and cordoned"),
+        ("PUT", "/endpoints/a/target", {"target": "schedulable", "dry_run": True}, "and schedulable is none"),
         ("PUT", "/nodes/node-1/target", {"target": "drained", "why": "x"}, "unknown field 'why'"),
         ("POST", "/replicas/org-llama-1/move", {"to": "node-2"}, "to must be a list of at most 64 nodes"),
         ("POST", "/replicas/org-llama-1/move", {"to": [1]}, "to must be a list of at most 64 nodes"),

@@ -52,6 +52,23 @@ def test_a_config_file_says_where_the_control_plane_is(folder, monkeypatch, tmp_
     assert run("drain", "--config", str(file)).exit_code == 6
 
 
+def test_the_reason_and_the_boot_are_said_as_elsewhere(folder, monkeypatch):
+    asked = []
+
+    class Draining:
+        def __init__(self, *said, **_):
+            asked.append(said[3])
+
+        async def run(self):
+            return draining.Ended(draining.End.ASKED, "")
+
+    monkeypatch.setattr(draining, "Draining", Draining)
+    server = ("--data-dir", str(folder), "--server", "127.0.0.1:1")
+    for words in (["-m", "fans"], ["--why", "fans"], ["--reason", "fans", "--boot", "b2"]):
+        assert run("drain", *server, *words).exit_code == 0
+    assert [(one.why, one.boot) for one in asked] == [("fans", boot_id()), ("fans", boot_id()), ("fans", "b2")]
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

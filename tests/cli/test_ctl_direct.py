@@ -68,6 +68,7 @@ def test_a_key_is_revoked_by_any_of_its_names(home, naming):
     [record] = listed(home)
     name = {"id": record["id"], "beginning": record["id"][:9], "shown": record["shown"], "whole": key}[naming]
 
+    assert ctl(home, "keys", "revoke", name, "--why", "x" * 501).exit_code == 2
     revoked = ctl(home, "keys", "revoke", name, "--why", "lost")
 
     assert revoked.exit_code == 0, revoked.stderr

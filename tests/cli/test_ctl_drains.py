@@ -1,7 +1,7 @@
 """ctl cordons, drains, moves and purges: what it asks, what it prints, and the exit codes that scripts go by."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ MOVE = {
     "requests": 2, "oldest_s": 340.0, "takes_s": 70.0,
 }  # fmt: skip
 STUCK = MOVE | {"replica": "org-llama-2", "to": [], "why": "no node fits: 1 full", "blocked": True, "requests": 0}
+GOES = MOVE | {"replica": "org-llama-3", "to": [], "why": "it is on its way out: it was moved"}
 
 
 def status(**said: Any) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def told(drain: dict[str, Any] | None = None, name: str = "node-1", **said: Any)
         "said": f"{name} is draining",
         "may_still_start": [],
     }
-    return 200, answer | said | ({"drain": drain} if drain else {})
+    return 200, answer | {"plan": {"moves": [MOVE]}} | said | ({"drain": drain} if drain else {})
 
 
 def got(drain: dict[str, Any]) -> tuple[int, Any]:
@@ -147,6 +148,37 @@ def test_what_is_no_node_is_bad_usage(admin):
     assert admin.put == []
 
 
+@pytest.mark.parametrize("name", [".", "..", "node-1/", "../node-1"])
+def test_what_can_be_no_name_is_4_and_never_becomes_another_path(admin, name):
+    for words in (["cordon", name], ["uncordon", name], ["drain", name], ["explain", "drain", name]):
+        shown = ctl(admin, *words)
+        assert (shown.exit_code, shown.stderr) == (
+            4,
+            f"llmgw: no node is called {name!r}; `llmgw ctl nodes` lists them\n",
+        ), words
+    for words in (["move", name], ["purge", name, "--yes"]):
+        shown = ctl(admin, *words)
+        assert (shown.exit_code, shown.stderr) == (
+            4,
+            f"llmgw: no replica {name!r} runs; `llmgw ctl replicas` lists them\n",
+        )
+    assert ctl(admin, "drain", "endpoint/..").exit_code == 4
+    assert admin.asked == []
+
+
+def test_one_that_is_no_name_keeps_no_other_from_being_cordoned(admin):
+    cordoned(admin, "node-1")
+
+    assert (ctl(admin, "cordon", "node-1/", "node-1").exit_code, len(admin.put)) == (4, 1)
+
+
+def test_an_endpoint_is_not_moved_and_the_way_out_is_said(admin):
+    shown = ctl(admin, "move", "endpoint/old-1")
+
+    hint = "an endpoint is drained: llmgw ctl drain endpoint/old-1"
+    assert (shown.exit_code, shown.stderr) == (4, f"llmgw: no replica 'endpoint/old-1' runs; {hint}\n")
+
+
 def test_uncordon_takes_nodes_and_endpoints_whose_ids_have_slashes(admin):
     admin.answers["PUT", "/nodes/node-1/target"] = told(said="node-1 is schedulable")
     admin.answers["PUT", "/endpoints/org%2Fa/target"] = (
@@ -169,9 +201,14 @@ def test_what_others_named_moves_no_cursor(admin):
 # -- dry runs ----------------------------------------------------------------------------------------------
 
 
-def planned(admin: Scripted, *moves: Any, estimate_s: float = 70.0, path: str = "/nodes/node-1") -> None:
+def planned(
+    admin: Scripted, *moves: Any, estimate_s: float = 70.0, path: str = "/nodes/node-1", refused: str = ""
+) -> None:
     plan = {"moves": list(moves), "estimate_s": estimate_s}
-    admin.answers["PUT", f"{path}/target"] = (200, {"node": "node-1", "dry_run": True, "plan": plan})
+    admin.answers["PUT", f"{path}/target"] = (
+        200,
+        {"node": "node-1", "dry_run": True, "plan": plan, "refused": refused},
+    )
     admin.answers["GET", "/config"] = (200, {"drain": {"grace": "45min"}})
 
 
@@ -197,14 +234,18 @@ def test_a_dry_run_in_which_something_goes_nowhere_is_5_with_the_reason(admin):
     assert shown.exit_code == 5
     assert "nowhere  no node fits: 1 full" in shown.stdout
     assert "1 replica can go nowhere now" in shown.stdout
-    assert "it serves on until there is room; at the end stopped, unless --at-deadline keep" in shown.stdout
+    assert "it serves on until there is room; at the end stopped, unless --at-deadline keep\n" in shown.stdout
     assert ctl(admin, "drain", "node-1", "--dry-run", "-o", "json").exit_code == 5
 
 
 def test_a_dry_run_says_that_a_grace_is_too_short(admin):
-    planned(admin, MOVE, estimate_s=3000.0)
+    planned(admin, MOVE, estimate_s=3000.0, refused="draining node-1 takes about 3000 s, and drain.grace is 2700 s")
 
-    assert "drain.grace is 45min, too short for all of it: give" in ctl(admin, "drain", "node-1", "--dry-run").stdout
+    shown = ctl(admin, "drain", "node-1", "--dry-run")
+    assert "drain.grace is 45min, too short for all of it: it is refused without --grace or" in shown.stdout
+    assert (shown.exit_code, shown.stderr) == (1, "next: llmgw ctl drain node-1 --grace 100min --watch\n")
+    assert ctl(admin, "drain", "node-1", "--dry-run", "-o", "json").exit_code == 1
+    planned(admin, MOVE, estimate_s=3000.0)
     given = ctl(admin, "drain", "node-1", "--dry-run", "--grace", "10min", "--at-deadline", "keep")
     assert "--grace is 10min, too short for all of it\n" in given.stdout
     assert given.stderr == "next: llmgw ctl drain node-1 --grace 10min --at-deadline keep --watch\n"
@@ -248,17 +289,21 @@ def test_an_endpoint_that_is_the_only_one_is_not_said_to_be_stopped(admin):
 
 
 def test_a_drain_that_is_not_followed_says_its_plan_and_that_it_goes_on(admin):
-    waits = ["org-llama-1 waits for its turn", "org-llama-2 is blocked: no node fits: 1 full"]
-    admin.answers["PUT", "/nodes/node-1/target"] = told(status(waits_on=waits))
+    stale = status(planned={"org-llama-1": ["node-9"], "org-llama-2": ["node-9"]})
+    admin.answers["PUT", "/nodes/node-1/target"] = told(stale, plan={"moves": [MOVE, STUCK, GOES]})
 
     shown = ctl(admin, "drain", "node-1", "--grace", "44min", "-m", "new fans")
 
     assert shown.stdout == (
         "node-1 is draining\n"
         "  org-llama-1 goes to node-2\n"
-        "  org-llama-2 is blocked: no node fits: 1 full\n"
+        "  org-llama-2 can go nowhere now: no node fits: 1 full\n"
+        "  org-llama-3 stays until it has ended: it is on its way out: it was moved\n"
         "44 min left; what could not go elsewhere by then is stopped\n"
     )
+    can = "1 replica can go nowhere now: it serves on until there is room; at the end stopped, unless --at-deadline"
+    assert f"{can} keep\n" in shown.stderr
+    assert "what is in the way: llmgw ctl explain placement org/llama\n" in shown.stderr
     assert "it goes on by itself; follow it: llmgw ctl drain node-1 --watch\n" in shown.stderr
     assert "undo it: llmgw ctl uncordon node-1\n" in shown.stderr
     assert (shown.exit_code, admin.put[0][1]["grace"]) == (0, 2640)
@@ -300,7 +345,7 @@ def test_drains_are_a_line_each(admin):
     assert head.split() == "SUBJECT STATE LEFT WAITS ON SINCE BY WHY".split()
     assert "draining  2 replicas, 44 min  org-llama-1 waits for its turn" in first
     assert "drained   -                   node-2 is drained after 9 s" in second
-    assert "1 process, 60.0 s" in third
+    assert "1 shard, 60.0 s" in third
     assert "draining  44 min " in fourth
     assert first.endswith("ann  new fans")
     admin.answers["GET", "/drains"] = (200, {"drains": []})
@@ -355,13 +400,16 @@ def test_a_replica_that_fits_nowhere_stays_and_the_reasons_are_told(admin, code,
     assert (shown.exit_code, shown.stderr) == (exit, "llmgw: no node fits: 2 full\n")
 
 
-def stuck(admin: Scripted, *left: str) -> None:
+def stuck(admin: Scripted, *left: str, memory: Sequence[str] = ()) -> None:
     shards = [{"id": "org-llama-1.g1.r0", "node": "node-1"}]
     admin.answers["GET", "/replicas?model=org-llama-1"] = admin.answers["GET", "/replicas"] = (
         200,
         {"replicas": [{"name": "org-llama-1", "shards": shards}]},
     )
-    admin.answers["POST", "/replicas/org-llama-1/purge"] = (200, {"replica": "org-llama-1", "left": list(left)})
+    admin.answers["POST", "/replicas/org-llama-1/purge"] = (
+        200,
+        {"replica": "org-llama-1", "left": list(left), "memory": list(memory)},
+    )
 
 
 def test_a_purge_asks_first_and_tells_of_the_orphans_it_leaves(admin):
@@ -369,13 +417,23 @@ def test_a_purge_asks_first_and_tells_of_the_orphans_it_leaves(admin):
 
     no = ctl(admin, "purge", "org-llama-1", stdin="n\n")
     assert (no.exit_code, admin.put) == (1, [])
-    assert "what still runs of it on node-1 runs on" in no.stderr
+    assert "what is left of it on node-1 stays" in no.stderr
 
     yes = ctl(admin, "purge", "org-llama-1", "-m", "hangs", stdin="y\n")
     assert yes.exit_code == 0
-    assert yes.stdout == "org-llama-1 is purged; 1 process of it runs on, an orphan:\n  org-llama-1.g1.r0 on node-1\n"
+    assert yes.stdout == "org-llama-1 is purged; left of it is\n  org-llama-1.g1.r0 on node-1: it may still run\n"
     assert "`llmgw ctl nodes show node-1` shows its processes" in yes.stderr
     assert admin.put == [("/replicas/org-llama-1/purge", {"reason": "hangs"})]
+
+
+def test_a_purge_of_what_has_ended_speaks_of_no_process(admin):
+    stuck(admin, "org-llama-1.g1.r0", memory=["org-llama-1.g1.r0"])
+
+    shown = ctl(admin, "purge", "org-llama-1", "--yes")
+
+    assert "  org-llama-1.g1.r0 on node-1: it has ended, its GPU memory is not back\n" in shown.stdout
+    assert "a reset of the GPU or a reboot of node-1 brings it back" in shown.stderr
+    assert "process" not in shown.output
 
 
 def test_a_purge_that_leaves_nothing_says_so_and_scripts_are_not_asked(admin):

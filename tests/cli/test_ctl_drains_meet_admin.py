@@ -57,7 +57,8 @@ def test_a_drain_that_was_asked_for_is_followed_though_its_grace_was_not_the_usu
     gateway.plane.cluster.counts.start_times[populated.MODEL] = (1, 5000.0)
 
     dry = real(gateway, "drain", NODE, "--dry-run")
-    assert (dry.exit_code, "takes about 5014 s" in dry.stdout) == (0, True)
+    assert (dry.exit_code, "takes about 5014 s" in dry.stdout) == (1, True)
+    assert dry.stderr.endswith(f"next: llmgw ctl drain {NODE} --grace 168min --watch\n")
     assert real(gateway, "drain", NODE).exit_code == 1
     assert real(gateway, "drain", NODE, "--grace", "90min").exit_code == 0
 

@@ -48,6 +48,21 @@ def test_a_drain_is_followed_a_line_each_time_the_picture_changes(admin):
     assert (shown.exit_code, shown.stderr) == (0, "")
 
 
+def test_of_many_replicas_a_line_names_those_that_something_is_new_of(admin, monkeypatch):
+    waits = [f"m-{n} waits for its turn" for n in range(6)]
+    one = [*waits[:4], "m-4 finishes 1 request, oldest 3 s", waits[5]]
+    later = [*waits[:4], "m-4 finishes 1 request, oldest 4 s", "m-5 ends"]
+
+    shown = followed(admin, status(waits_on=waits), status(waits_on=one), status(waits_on=later), over("drained", "x"))
+
+    lines = [line.partition(" left: ")[2] for line in shown.stdout.splitlines()[3:6]]
+    assert lines == [
+        "m-0 waits for its turn; m-1 waits for its turn; and 4 more",
+        "m-4 finishes 1 request, oldest 3 s; and 5 more",
+        "m-5 ends; and 5 more",
+    ]
+
+
 def test_a_quiet_drain_is_shown_again_after_a_while(admin, monkeypatch):
     monkeypatch.setattr(drain_watch, "QUIET_S", 0.0)
 
@@ -70,6 +85,8 @@ def test_one_that_is_over_already_is_shown_as_that(admin):
     plain, watched = ctl(admin, "drain", "node-1"), ctl(admin, "drain", "node-1", "--watch", "-o", "json")
 
     assert (plain.exit_code, plain.output) == (0, "node-1 is drained after 99 s\n")
+    once = ctl(admin, "drain", "node-1", "--watch")
+    assert (once.exit_code, once.output) == (0, plain.output)
     assert [json.loads(line)["drain"]["state"] for line in watched.stdout.splitlines()] == ["drained"]
 
 

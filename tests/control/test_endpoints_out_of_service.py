@@ -145,6 +145,23 @@ async def test_it_outlives_a_restart_and_is_audited(tmp_path, autojump_clock):
         assert (one["subject"], one["by"]) == ("endpoint/m/0", "ann")
 
 
+async def test_the_last_word_counts_and_what_is_not_said_again_stays(tmp_path, autojump_clock):
+    async with control(tmp_path) as made:
+        busy(made, "m/0", 1)
+        aim = made.endpoint_targets.aim
+        await drain(made, "m/0", grace_s=500, at_deadline=AtDeadline.KEEP)
+        since = made.endpoint_targets.held["m/0"].at
+        await trio.sleep(20)
+        await aim(ANN, "m/0", Target.DRAINED, "old disk")
+        await aim(ANN, "m/0", Target.DRAINED, "")
+        held = made.endpoint_targets.held["m/0"]
+        assert (held.why, held.at, round(state(made, "m/0")["left_s"])) == ("old disk", since, 480)
+        await aim(ANN, "m/0", Target.DRAINED, grace_s=100)
+        assert (state(made, "m/0")["left_s"], state(made, "m/0")["at_deadline"]) == (100, "keep")
+        assert made.endpoint_targets.held["m/0"].why == "old disk"
+        assert [act.why for act in await made.store.read(audit.recent)] == ["", "old disk", "new disk"]
+
+
 async def test_a_dry_run_tells_who_serves_on_and_changes_nothing(tmp_path, autojump_clock):
     async with control(tmp_path) as made:
         busy(made, "m/0", 2)

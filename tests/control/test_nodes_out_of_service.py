@@ -13,12 +13,14 @@ from llmgw.core.actions import Plan
 from llmgw.core.drain import AtDeadline, DrainLimits, Target
 from llmgw.core.drain_plan import Requests
 from llmgw.core.gpus import Evidence, Severity
-from llmgw.core.identity import Declined
+from llmgw.core.identity import Declined, Operator, Role
 from llmgw.core.replicas import Phase
 from llmgw.nodes.limits import ClusterLimits
+from llmgw.store import audit
 from tests.control.little_cluster import ANN, SPEC, Little, little_cluster, want
 from tests.control.little_nodes import Manner
 
+BEN = Operator("ben", Role.OPERATOR)
 TWO = {"node-1": 1, "node-2": 1}
 SICK = Evidence("xid 79", Severity.EXCLUDED, "it fell off the bus", 1.0, 1.0, "a reboot")
 
@@ -237,6 +239,8 @@ async def test_one_whose_estimate_exceeds_the_grace_is_refused_and_both_are_name
         assert refused.code == "too_short"
         assert f"draining {node} takes about " in refused.message
         assert refused.message.endswith("and drain.grace is 5 s")
+        assert (await drain(little, node, dry_run=True))["refused"] == refused.message
+        assert (await drain(little, node, dry_run=True, grace_s=5))["refused"] == ""
         assert little.there.joining.nodes[node].target == "schedulable"
         assert (await drain(little, node, at_deadline=AtDeadline.STOP))["confirmed"]
 
@@ -250,10 +254,47 @@ async def test_asked_twice_it_is_one_drain(tmp_path, autojump_clock):
         await trio.sleep(20)
         again = await drain(little, node, why="other")
         assert first["drain"]["left_s"] - again["drain"]["left_s"] == pytest.approx(20, abs=0.2)
-        assert little.there.joining.nodes[node].target_why == "fans"
         # Another grace is another end.
         other = await drain(little, node, grace_s=100)
         assert other["drain"]["left_s"] == 100
+
+
+async def acts(little: Little) -> list[tuple[str, str]]:
+    return [(act.who, act.why) for act in await little.there.store.read(audit.recent) if act.what == "nodes.target"]
+
+
+@pytest.mark.parametrize("target", [Target.CORDONED, Target.DRAINED])
+async def test_the_last_word_counts_and_each_is_audited(target, tmp_path, autojump_clock):
+    async with little_cluster(tmp_path, TWO, [want()]) as little:
+        await little.until(little.serving)
+        node = little.home("m-1").name
+        busy(little, "m-1", 1)
+        await aim(little, node, target, "one")
+        since = little.there.joining.nodes[node].target_at
+        await trio.sleep(20)
+        for why in ("two", "two", ""):  # the same again, and nothing, are no other words
+            await aim(little, node, target, why)
+        record = little.there.joining.nodes[node]
+        assert (record.target_by, record.target_why, record.target_at) == ("ann", "two", since)
+        await little.there.targets.aim(BEN, node, target, "two")
+        assert little.there.joining.nodes[node].target_by == "ben"
+        assert await acts(little) == [("ben", "two"), ("ann", "two"), ("ann", "one")]
+
+
+async def test_what_is_not_said_again_leaves_a_drain_as_it_was(tmp_path, autojump_clock):
+    async with little_cluster(tmp_path, TWO, [want()]) as little:
+        await little.until(little.serving)
+        node = little.home("m-1").name
+        busy(little, "m-1", 1)
+        await drain(little, node, grace_s=500, at_deadline=AtDeadline.KEEP)
+        await little.until(lambda: state(little, node)["replaced"] == ["m-1"])
+        await drain(little, node, grace_s=100, why="")
+        told = state(little, node)
+        assert (told["left_s"], told["at_deadline"], told["replaced"]) == (100, "keep", ["m-1"])
+        await drain(little, node, at_deadline=AtDeadline.STOP, why="hurry")
+        told = state(little, node)
+        assert (told["left_s"], told["at_deadline"]) == (100, "stop")
+        assert little.there.joining.nodes[node].target_why == "hurry"
 
 
 async def test_a_silent_node_is_never_said_to_be_drained(tmp_path, autojump_clock):
@@ -459,10 +500,24 @@ async def test_what_does_not_stop_is_purged_and_stays_in_sight(tmp_path, autojum
         assert (await little.acting().purge(ANN, "m-1")).code == "refused"
         await trio.sleep(60)
         purged = await little.acting().purge(ANN, "m-1", "dead driver")
-        assert purged == {"replica": "m-1", "left": ["m-1.g1.r0"]}
+        assert purged == {"replica": "m-1", "left": ["m-1.g1.r0"], "memory": []}
+        assert little.told("operator.acted")[-1].sentence == f"ann purged m-1: m-1.g1.r0 may still run on {node.name}"
         assert "m-1" not in little.now
         # It is no replica any more, and the drain still says what it waits for.
         waits = state(little, node.name)["waits_on"]
         assert waits == ["m-1.g1.r0, which belongs to no replica any more, ends"]
         await trio.sleep(30)
         assert state(little, node.name)["state"] == "draining"
+
+
+async def test_what_has_ended_and_holds_memory_is_not_said_to_run(tmp_path, autojump_clock):
+    async with little_cluster(tmp_path, TWO, [want()], manners={"m-1": Manner(releases_s=300)}) as little:
+        await little.until(little.serving)
+        node = little.home("m-1")
+        await drain(little, node.name)
+        await little.until(lambda: little.now["m-1"].replica.phase is Phase.STOPPING)
+        await trio.sleep(60)
+        purged = await little.acting().purge(ANN, "m-1")
+        assert purged == {"replica": "m-1", "left": ["m-1.g1.r0"], "memory": ["m-1.g1.r0"]}
+        said = f"ann purged m-1: memory of m-1.g1.r0, which has ended, is not back on {node.name}"
+        assert little.told("operator.acted")[-1].sentence == said

@@ -82,6 +82,11 @@ def asked(target: Mapping[str, Any]) -> str:
     return f"{target['target']}{by}" + (f": {target['why']}" if target["why"] else "")
 
 
+def blocked_in(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What can go nowhere."""
+    return [move for move in plan["moves"] if move["blocked"]]
+
+
 def print_begun(subject: Subject, answer: Mapping[str, Any]) -> None:
     """What was asked for, and where each replica will go."""
     status = answer["drain"]
@@ -89,18 +94,20 @@ def print_begun(subject: Subject, answer: Mapping[str, Any]) -> None:
         click.echo(printable(str(status["said"] or answer["said"])))
         return
     click.echo(printable(str(answer["said"])))
-    for replica, to in status["planned"].items():
-        if replica in status["left"]:
-            click.echo(printable(f"  {replica} goes to {', '.join(to)}"))
-    for sentence in map(str, status["waits_on"]):
-        if sentence.partition(" ")[0] not in status["planned"]:
-            click.echo(printable(f"  {sentence}"))
+    for sentence in status["waits_on"] if subject.is_endpoint else map(_goes, answer["plan"]["moves"]):
+        click.echo(printable(f"  {sentence}"))
     stops = status["at_deadline"] == "stop"
     if subject.is_endpoint:
         then = f"requests that are there then are {'cut' if stops else 'kept'}"
     else:
         then = f"what could not go elsewhere by then is {'stopped' if stops else 'kept'}"
     click.echo(f"{time_left(status)}; {then}")
+
+
+def _goes(move: Mapping[str, Any]) -> str:
+    if move["to"]:
+        return f"{move['replica']} goes to {', '.join(move['to'])}"
+    return f"{move['replica']} {'can go nowhere now' if move['blocked'] else 'stays until it has ended'}: {move['why']}"
 
 
 def print_plan(subject: Subject, plan: Mapping[str, Any]) -> None:

@@ -4,12 +4,13 @@ import json
 import re
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import click
 from attrs import define
 
-from llmgw.cli.ctl.drain_shown import DRAINED, Status, asked, drain_of, is_over, progress, waits
+from llmgw.cli.ctl.drain_shown import DRAINED, Status, asked, drain_of, is_over, progress
 from llmgw.cli.ctl.session import JSON, Session
 from llmgw.cli.ctl.show import say, spanned
 from llmgw.cli.ctl.targeting import Subject
@@ -19,6 +20,7 @@ EVERY_S = 1.0
 QUIET_S = 30.0  # a line after so long, though nothing has changed
 AWAY_S = 120.0  # a control plane that is away may come back within this
 UNDONE = "undone"
+SHOWN_MAX = 2  # sentences of one line
 # What grows by itself in a sentence, like the age of a request, changes no picture.
 _SECONDS = re.compile(r"\d+(\.\d+)? s\b")
 
@@ -31,6 +33,7 @@ class Following:
     shown_at: float = 0.0
     away_since: float | None = None
     away_clock: str = ""
+    said: frozenset[str] = frozenset()  # what it waited on in the last line
 
     def run(self) -> Exit:
         """Until it is over. Raises Failure where it is undone meanwhile, and where nobody answers any more."""
@@ -85,16 +88,17 @@ class Following:
     # -- what is shown ------------------------------------------------------------------------------------
 
     def _show(self, status: Status) -> None:
-        picture, now = _picture(status), time.monotonic()
+        picture, now, on = _picture(status), time.monotonic(), list(map(str, status["waits_on"]))
         if picture == self.picture and now - self.shown_at < QUIET_S:
             return
+        said, self.said = self.said, frozenset(map(_still, on))
         self.picture, self.shown_at = picture, now
         if self.session.output == JSON:
             key = "endpoint" if self.subject.is_endpoint else "node"
             click.echo(json.dumps({key: self.subject.bare, "drain": status}, ensure_ascii=False))
         elif not is_over(status):
-            on = waits(status)
-            line = f"{time.strftime('%H:%M:%S')}  {progress(self.subject, status)}" + (f": {on}" if on else "")
+            news = in_short([one for one in on if _still(one) not in said] or on, len(on))
+            line = f"{time.strftime('%H:%M:%S')}  {progress(self.subject, status)}" + (f": {news}" if news else "")
             click.echo(printable(line))
         sys.stdout.flush()
 
@@ -105,6 +109,16 @@ class Following:
 
 
 def _picture(status: Status) -> Any:
-    waits_on = [_SECONDS.sub("", str(sentence)) for sentence in status["waits_on"]]
+    waits_on = [_still(str(sentence)) for sentence in status["waits_on"]]
     same = {name: value for name, value in status.items() if name not in ("left_s", "waits_on")}
     return same, waits_on, is_over(status)
+
+
+def _still(sentence: str) -> str:
+    return _SECONDS.sub("", sentence)
+
+
+def in_short(news: Sequence[str], of: int) -> str:
+    """What a line has room for, and how many there are besides."""
+    more = of - len(news[:SHOWN_MAX])
+    return "; ".join([*news[:SHOWN_MAX], *([f"and {more} more"] if more else [])])

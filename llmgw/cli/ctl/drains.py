@@ -42,7 +42,7 @@ def _row(one: Mapping[str, Any]) -> dict[str, Any]:
     number, processes = len(drain["left"]), len(drain["processes"])
     there = ""
     if not Subject(one["subject"]).is_endpoint and (number or processes):
-        there = counted(number, "replica") if number else counted(processes, "process")
+        there = counted(number, "replica") if number else counted(processes, "shard")
     left = "" if is_over(drain) else time_left(drain).removesuffix(" left")
     waits_shown = drain["said"] if is_over(drain) else waits(drain)
     return {**one, "left_shown": ", ".join(filter(None, [there, left])), "waits_shown": waits_shown}

@@ -8,7 +8,7 @@ import click
 
 from llmgw.cli.ctl.session import JSON, CtlGroup, Session, not_empty
 from llmgw.cli.ctl.show import Column, print_json, table
-from llmgw.cli.ctl.targeting import SUBJECT
+from llmgw.cli.ctl.targeting import SUBJECT, Subject
 from llmgw.cli.failure import printable
 
 
@@ -85,6 +85,7 @@ def gpu(session: Session, node: str, gpu: str) -> None:
 @click.pass_obj
 def drain(session: Session, subject: str) -> None:
     """What a drain waits on and why, replica by replica; of one that nobody asked for, what it would do."""
+    Subject(subject).check()
     _explained(session, f"/explain/drain/{quote(subject, safe='')}")
 
 

@@ -4,6 +4,7 @@ from urllib.parse import quote
 
 import click
 
+from llmgw.cli.ctl.keys import short_why
 from llmgw.cli.ctl.session import JSON, CtlGroup, Session, not_empty
 from llmgw.cli.ctl.show import print_json
 from llmgw.cli.failure import printable
@@ -18,7 +19,7 @@ def command() -> None:
 @click.argument("node", callback=not_empty)
 @click.argument("gpu", callback=not_empty)
 @click.argument("cause", callback=not_empty)
-@click.option("-m", "--why", required=True, help="What was looked at, for the audit.")
+@click.option("-m", "--why", required=True, callback=short_why, help="What was looked at, for the audit.")
 @click.pass_obj
 def clear(session: Session, node: str, gpu: str, cause: str, why: str) -> None:
     """Say that a GPU is well again: what spoke against it until now counts no more. What comes anew does.

@@ -11,7 +11,7 @@ from llmgw.cli.ctl.session import JSON, CtlGroup, Session, not_empty
 from llmgw.cli.ctl.show import Column, listed, print_json, say, show
 from llmgw.cli.ctl.when import ends_at
 from llmgw.control.key_entries import as_entry
-from llmgw.core.identity import SHOWN, Band, digest
+from llmgw.core.identity import SHOWN, WHY_MAX, Band, digest
 
 COLUMNS = (
     Column("ID", "id"),
@@ -24,7 +24,18 @@ COLUMNS = (
     Column("EXPIRES", "expires_at", "time"),
     Column("NOTE", "note"),
 )
-why_option = click.option("-m", "--why", default="", metavar="WHY", help="The reason, for the audit.")
+
+
+def short_why(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    """As the admin API wants it; also where the store is written without one."""
+    if len(value) > WHY_MAX:
+        raise click.BadParameter(f"it has {len(value)} characters, and may have {WHY_MAX}")
+    return value
+
+
+why_option = click.option(
+    "-m", "--why", default="", metavar="WHY", callback=short_why, help="The reason, for the audit."
+)
 
 
 @click.group("keys", cls=CtlGroup)

@@ -1,12 +1,11 @@
 """``llmgw ctl move``: a replica to another node, its replacement first."""
 
-from urllib.parse import quote
-
 import click
 
 from llmgw.cli.ctl.keys import why_option
 from llmgw.cli.ctl.session import JSON, CtlCommand, Session, not_empty
 from llmgw.cli.ctl.show import print_json, say
+from llmgw.cli.ctl.targeting import replica_path
 from llmgw.cli.failure import printable
 
 
@@ -31,7 +30,7 @@ def command(session: Session, replica: str, to: tuple[str, ...], dry_run: bool, 
         _take_back(session, replica, why)
         return
     body = {"to": list(to), "reason": why} | ({"dry_run": True} if dry_run else {})
-    answer = session.post(f"/replicas/{quote(replica, safe='')}/move", body)
+    answer = session.post(f"{replica_path(replica)}/move", body)
     if session.output == JSON:
         print_json(answer)
         return
@@ -43,7 +42,7 @@ def command(session: Session, replica: str, to: tuple[str, ...], dry_run: bool, 
 
 
 def _take_back(session: Session, replica: str, why: str) -> None:
-    answer = session.post(f"/replicas/{quote(replica, safe='')}/move", {"cancel": True, "reason": why})
+    answer = session.post(f"{replica_path(replica)}/move", {"cancel": True, "reason": why})
     if session.output == JSON:
         print_json(answer)
         return

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
 
 import click
 
-from llmgw.cli.ctl.drain_shown import counted
 from llmgw.cli.ctl.keys import why_option
 from llmgw.cli.ctl.session import JSON, CtlCommand, Session, not_empty
 from llmgw.cli.ctl.show import listed, print_json, say
+from llmgw.cli.ctl.targeting import replica_path
 from llmgw.cli.failure import printable
 
 
@@ -21,14 +20,14 @@ from llmgw.cli.failure import printable
 def command(session: Session, replica: str, yes: bool, why: str) -> None:
     """Forget a replica that is to stop and does not: the drain and the replacements that wait for it go on.
 
-    What still runs of it is an orphan from then on: it is shown on its node, and somebody has to end it there.
+    What is left of it belongs to nobody from then on: its node shows it, and somebody has to end it there.
     """
-    nodes = _nodes(session, replica)
+    path, nodes = f"{replica_path(replica)}/purge", _nodes(session, replica)
     if not yes:
         on = f" on {', '.join(sorted(set(nodes.values())))}" if nodes else ""
-        what = printable(f"purge {replica}? what still runs of it{on} runs on, and nobody waits for it any more")
+        what = printable(f"purge {replica}? what is left of it{on} stays, and nobody waits for it any more")
         click.confirm(what, abort=True, err=True)
-    answer = session.post(f"/replicas/{quote(replica, safe='')}/purge", {"reason": why})
+    answer = session.post(path, {"reason": why})
     if session.output == JSON:
         print_json(answer)
         return
@@ -47,9 +46,15 @@ def _print(answer: Mapping[str, Any], nodes: Mapping[str, str]) -> None:
     if not left:
         click.echo(printable(f"{answer['replica']} is purged; nothing of it runs any more"))
         return
-    run = "runs on, an orphan" if len(left) == 1 else "run on, orphans"
-    click.echo(printable(f"{answer['replica']} is purged; {counted(len(left), 'process')} of it {run}:"))
+    click.echo(printable(f"{answer['replica']} is purged; left of it {'is' if len(left) == 1 else 'are'}"))
     for id in left:
-        click.echo(printable(f"  {id}" + (f" on {nodes[id]}" if id in nodes else "")))
+        how = "it has ended, its GPU memory is not back" if id in answer["memory"] else "it may still run"
+        click.echo(printable(f"  {id}" + (f" on {nodes[id]}" if id in nodes else "") + f": {how}"))
     for node in sorted({nodes[id] for id in left if id in nodes}):
-        say(f"`llmgw ctl nodes show {node}` shows its processes; end them there, or reboot {node}")
+        say(_do(node, all(id in answer["memory"] for id in left if nodes.get(id) == node)))
+
+
+def _do(node: str, memory: bool) -> str:
+    if memory:
+        return f"`llmgw ctl nodes show {node}` shows its GPUs; a reset of the GPU or a reboot of {node} brings it back"
+    return f"`llmgw ctl nodes show {node}` shows its processes; end them there, or reboot {node}"

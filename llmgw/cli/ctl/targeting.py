@@ -15,6 +15,7 @@ from llmgw.core.drain import Target
 
 ENDPOINT = "endpoint/"
 SUBJECT = "NODE|endpoint/ID"
+DOTS = (".", "..")  # as a step of a path they lead elsewhere
 
 
 @frozen
@@ -29,7 +30,16 @@ class Subject:
 
     @property
     def path(self) -> str:
+        """Raises Failure as ``check``."""
+        self.check()
         return f"/{'endpoints' if self.is_endpoint else 'nodes'}/{quote(self.bare, safe='')}"
+
+    def check(self) -> None:
+        """Raises Failure for what can't be a name: its path would be another one."""
+        if self.bare in DOTS or ("/" in self.bare and not self.is_endpoint):
+            kind = "endpoint" if self.is_endpoint else "node"
+            listed = f"`llmgw ctl {kind}s` lists them"
+            raise Failure(f"no {kind} is called {self.bare!r}", Exit.NOT_FOUND, listed, "not_found")
 
     @property
     def bare(self) -> str:
@@ -39,6 +49,16 @@ class Subject:
     def command(self, verb: str, *options: str) -> str:
         """To be typed next."""
         return shlex.join(["llmgw", "ctl", verb, self.name, *options])
+
+
+def replica_path(name: str) -> str:
+    """Raises Failure for what can't be a name."""
+    if name in DOTS or "/" in name:
+        drains = f"an endpoint is drained: {Subject(name).command('drain')}" if name.startswith(ENDPOINT) else ""
+        raise Failure(
+            f"no replica {name!r} runs", Exit.NOT_FOUND, drains or "`llmgw ctl replicas` lists them", "not_found"
+        )
+    return f"/replicas/{quote(name, safe='')}"
 
 
 def named(_ctx: click.Context, _param: click.Parameter, value: str | Sequence[str]) -> Any:

@@ -21,7 +21,8 @@ COLUMNS = (
 def command() -> None:
     """Operators' tokens: create, list, revoke.
 
-    viewer reads; operator also makes and revokes keys and applies configs; admin also makes tokens.
+    viewer reads, explanations and dry runs too; operator also acts: keys, configs, scaling, cancelling, cordons,
+    drains, moves; admin also makes tokens and invites nodes.
     """
 
 
