@@ -27,6 +27,7 @@ from agent.report import Reporter
 from agent.terms import Terms
 from llmgw.core.agent_settings import AgentSettings
 from llmgw.tasks.keep_running import keep_running
+from llmgw.tasks.systemd import Notify
 from llmgw.telemetry.log import LogLimits, LogSink, make_log
 
 STATE_PART, STATE_PARTS = 240, 4
@@ -46,6 +47,7 @@ class AgentDaemon:
     log_limits: LogLimits = field(factory=LogLimits)
     say: Callable[[str], None] = lambda text: None  # for people, at the start
     dial: Dial | None = None
+    systemd: Notify = field(factory=Notify)
     started: trio.Event = field(factory=trio.Event, init=False)  # adopted, and looking for its leader
     stop: trio.Event = field(factory=trio.Event, init=False)
     name: str = field(init=False)
@@ -109,8 +111,11 @@ class AgentDaemon:
             with trio.move_on_after(self.settings.gpu_within):
                 await self.gpus.wait_tried()
             self._keep(services, "link", self.link.run)
+            self._keep(services, "watchdog", self.systemd.watchdog)
             self.started.set()
+            self.systemd.ready(f"{len(adopted)} engines adopted")
             await self.stop.wait()
+            self.systemd.stopping("engines go on")
             self.log.info("agent ends, its engines go on", engines=[shard.id for shard in self.engines.seen()])
             services.cancel_scope.cancel(reason="the agent ends")
 

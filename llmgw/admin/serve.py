@@ -29,8 +29,7 @@ def admin_socket(address: str) -> socket.socket:
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
+        as_admin_socket(sock)
         try:
             sock.bind((host, int(port)))
             sock.listen(128)
@@ -39,6 +38,13 @@ def admin_socket(address: str) -> socket.socket:
     except BaseException:
         sock.close()
         raise
+    return sock
+
+
+def as_admin_socket(sock: socket.socket) -> socket.socket:
+    """With the options that its connections inherit, whoever opened it."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
     return sock
 
 

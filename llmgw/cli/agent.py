@@ -90,9 +90,13 @@ def run_agent(settings: AgentSettings, inventory: Inventory | None, log: LogLimi
     """Until a signal ends it; what fails is a line and an exit code."""
     from agent.daemon import AgentDaemon, NoServers
     from agent.places import InUse, places
+    from llmgw.tasks.systemd import Notify
 
     try:
-        daemon = AgentDaemon(settings, places(settings, os.environ), inventory, log or LogLimits(), _say)
+        systemd = Notify.taken_from(os.environ, os.getpid())
+        daemon = AgentDaemon(
+            settings, places(settings, os.environ), inventory, log or LogLimits(), _say, systemd=systemd
+        )
     except (NoServers, ValueError) as error:
         _fail(2, error)
     try:

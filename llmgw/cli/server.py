@@ -21,10 +21,11 @@ def command(file: Path | None, data_dir: str | None, no_auth: bool) -> None:
     """
     from llmgw.config import ConfigError, load
     from llmgw.config.read import as_options
-    from llmgw.daemon import Daemon
+    from llmgw.daemon import SOCKETS, Daemon
     from llmgw.nodes.certificates import NoCertificate
     from llmgw.store.errors import DataLocked, StoreTooNew, StoreUnavailable
     from llmgw.store.place import place
+    from llmgw.tasks.systemd import Notify, WrongSockets, activated
 
     options = {"--no-auth": ("LLMGW_SERVER__NO_AUTH", "true")} if no_auth else {}
     if data_dir:
@@ -36,7 +37,16 @@ def command(file: Path | None, data_dir: str | None, no_auth: bool) -> None:
         for problem in error.problems:
             click.echo(str(problem), err=True)
         sys.exit(2)
-    daemon = Daemon(config, place(config.store, environ), environ, file, say=lambda line: click.echo(line, err=True))
+    try:
+        held = activated(os.environ, os.getpid(), SOCKETS)
+        systemd = Notify.taken_from(os.environ, os.getpid())
+    except (WrongSockets, ValueError) as error:
+        click.echo(f"llmgw: from systemd: {error}", err=True)
+        sys.exit(2)
+    daemon = Daemon(
+        config, place(config.store, environ), environ, file, say=lambda line: click.echo(line, err=True),
+        systemd=systemd, held=held,
+    )  # fmt: skip
     try:
         trio.run(daemon.run)
     except* DataLocked as group:

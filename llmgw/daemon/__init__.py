@@ -20,7 +20,7 @@ import trio
 from attrs import define, field
 
 from llmgw.admin.app import make_app
-from llmgw.admin.serve import admin_socket, serve_admin
+from llmgw.admin.serve import admin_socket, as_admin_socket, serve_admin
 from llmgw.config import Config
 from llmgw.control.desired import Desired
 from llmgw.control.keys import Keys
@@ -41,7 +41,8 @@ from llmgw.store.place import Place
 from llmgw.store.sqlite import SqliteStore, opened
 from llmgw.store.usage import UsageWriter
 from llmgw.tasks.keep_running import keep_running
-from llmgw.tasks.sockets import SocketListener, Watcher, listen
+from llmgw.tasks.sockets import SocketListener, Watcher, adopt, listen
+from llmgw.tasks.systemd import Notify
 from llmgw.telemetry.log import LogSink, make_log
 
 TELL_BEFORE_S = 1.0  # the end of shutdown_grace
@@ -49,6 +50,8 @@ HARD_EXIT_AFTER_S = 10.0  # beyond every grace
 LAST_LINE_WITHIN_S = 1.0  # a log whose reader stands still must not hold the end
 ACCOUNTS_EVERY_S = 10.0
 LAG_EVERY_S = 0.25
+MORE_TIME_S = 15.0  # that systemd is asked for at once
+CLIENTS, ADMIN, AGENTS = SOCKETS = ("clients", "admin", "agents")  # as systemd may name the ones it holds
 
 
 @define(eq=False)
@@ -60,6 +63,8 @@ class Daemon:
     env: Mapping[str, str]
     config_file: Path | None = None
     say: Callable[[str], None] = print
+    systemd: Notify = field(factory=Notify)
+    held: Mapping[str, socket.socket] = field(factory=dict)  # listening sockets that are open already, by name
     pause_for_balancer: bool = True
     may_exit_hard: bool = True  # off in tests, which share their process
     started: trio.Event = field(factory=trio.Event, init=False)
@@ -91,10 +96,12 @@ class Daemon:
         identity = await trio.to_thread.run_sync(certificates)
         self.leading = await Leading.load(parts, store, desired, identity, self._route)
         self._reloading = Reloading(parts, store, self.config_file, self.env, self.apply, desired, self.leading.events)
+        self.leading.held = self.held.get(AGENTS)
         with naming("server.listen"):
-            listeners = [await listen(watcher, config.listen.listen, config.door.write_stall)]
+            listeners = [await self._client_listener(watcher)]
         with naming("admin.listen"):
-            admin = admin_socket(config.admin.listen)
+            held = self.held.get(ADMIN)
+            admin = admin_socket(config.admin.listen) if held is None else as_admin_socket(held)
         self._say_where(listeners[0], admin, await tokens.first_start(self.place.admin_token))
         if store.warning:
             self.say(f"warning: {store.warning}")
@@ -108,7 +115,10 @@ class Daemon:
                     doors.start_soon(parts.door.serve, listeners, requests)
                     freeze_garbage()
                     self.started.set()
+                    self.systemd.ready("serving")
                     await self.stop.wait()
+                    self.systemd.stopping("told to stop")
+                    services.start_soon(self._ask_for_time)
                     await self._leave_the_balancer()
                     doors.cancel_scope.cancel(reason="shutting down")
                 parts.door.drain()
@@ -139,6 +149,7 @@ class Daemon:
         keep("accounts", partial(self._keep_accounts, store))
         keep("idle engine connections", partial(retire_idle, parts.live.clients))
         keep("loop lag", self._loop_lag)
+        keep("watchdog", self.systemd.watchdog)
         keep("store trouble", self._tell_store_trouble)
         self._probes = services
         self.apply(parts.config)
@@ -149,6 +160,12 @@ class Daemon:
         if self.agent_address:
             self.say(f"agents:  {self.agent_address}")
         keep("admin", partial(self._admin, store, admin))
+
+    async def _client_listener(self, watcher: Watcher) -> SocketListener:
+        settings, held = self.config, self.held.get(CLIENTS)
+        if held is not None:
+            return adopt(watcher, held, settings.door.write_stall)
+        return await listen(watcher, settings.listen.listen, settings.door.write_stall)
 
     def apply(self, config: Config) -> None:
         self._watch(self.parts.apply(config))
@@ -196,11 +213,22 @@ class Daemon:
             async for number in arriving:
                 if number == signal.SIGHUP:
                     if not self.stop.is_set():
-                        await self._reloading.read_again()
+                        await self._reload()
                 elif self.stop.is_set():
                     self._end_now("ended at once: asked to stop a second time")
                 else:
                     self.stop.set()
+
+    async def _reload(self) -> None:
+        self.systemd.reloading()
+        await self._reloading.read_again()
+        self.systemd.ready("serving")
+
+    async def _ask_for_time(self) -> None:
+        """While requests end in their grace, systemd waits as well; the hard exit bounds both."""
+        while True:
+            self.systemd.extend(MORE_TIME_S, f"stopping: {len(self.parts.gate.running)} requests run")
+            await trio.sleep(MORE_TIME_S / 3)
 
     async def _leave_the_balancer(self) -> None:
         """/ready says 503 for a while before the door closes, so that a load balancer sends elsewhere."""

@@ -5,6 +5,7 @@ lock leads for as long as it lives; its term is the number of this start.
 """
 
 import secrets
+import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
@@ -61,6 +62,7 @@ class Leading:
     targets: Targets
     endpoint_targets: EndpointTargets
     own_drains: OwnDrains
+    held: socket.socket | None = field(default=None, init=False)  # where agents connect, if it is open already
     _lift_above: Term | None = field(default=None, init=False)
     _to_lift: trio.Event = field(factory=trio.Event, init=False)
     _signatures: dict[str, object] = field(factory=dict, init=False)
@@ -134,7 +136,7 @@ class Leading:
             task_status.started("")
             return
         limits = self.parts.config.agents
-        listener = await listen_for_agents(limits.listen)
+        listener = await listen_for_agents(limits.listen, self.held)
         house = House(self.registry, self.joining, limits, lambda: identity.ca, self.own_drains)
         host, port = listener.socket.getsockname()[:2]
         task_status.started(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")

@@ -120,10 +120,13 @@ class AgentListener:
         return True
 
 
-async def listen_for_agents(address: str) -> trio.SocketListener:
-    """Raises OSError."""
-    host, port = split_address(address)
-    listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
+async def listen_for_agents(address: str, held: socket.socket | None = None) -> trio.SocketListener:
+    """``held``: a listening socket that is there already, instead of the address. Raises OSError."""
+    if held is not None:
+        listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(held))]
+    else:
+        host, port = split_address(address)
+        listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
     for one in listeners:
         sock = one.socket
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -299,6 +299,14 @@ async def listen(watcher: Watcher, address: str, write_stall: float = 30.0, back
     return SocketListener(watcher, sock, write_stall)
 
 
+def adopt(watcher: Watcher, sock: socket.socket, write_stall: float = 30.0) -> SocketListener:
+    """A listening socket that somebody else opened. Raises OSError."""
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    _notice_the_silently_dead(sock, user_timeout_s=write_stall * 2)
+    return SocketListener(watcher, sock, write_stall)
+
+
 def _notice_the_silently_dead(sock: socket.socket, user_timeout_s: float) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
