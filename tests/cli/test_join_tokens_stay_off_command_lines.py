@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 SHOWN = [
     ROOT / "README.md",
     *(ROOT / "docs").glob("*.md"),
-    *(ROOT / "deploy").iterdir(),
+    *(file for file in (ROOT / "deploy").rglob("*") if file.is_file()),
     ROOT / "llmgw" / "cli" / "demo_cluster.py",
 ]
 GIVEN = re.compile(r"""(?:--join(?:[ =]|", )f?["']?|join_token = f?["'])(?P<first>[^\s"'`;,)])""")

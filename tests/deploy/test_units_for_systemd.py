@@ -1,4 +1,4 @@
-"""The units in deploy/: systemd understands them, and only a shutdown drains."""
+"""The units in deploy/systemd/: systemd understands them, and only a shutdown drains."""
 
 import re
 import shutil
@@ -12,7 +12,7 @@ from agent.draining import BEYOND_S
 from llmgw.cli.agent_drain import drain
 from llmgw.config.units import seconds_of
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+DEPLOY = Path(__file__).parents[2] / "deploy" / "systemd"
 AGENT, DRAIN = DEPLOY / "llmgw-agent.service", DEPLOY / "llmgw-agent-drain.service"
 REBOOT_S = 30 * 60.0  # systemd ends a reboot's job after this
 
