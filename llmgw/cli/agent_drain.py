@@ -46,8 +46,9 @@ def drain(
 ) -> None:
     """Ask the control plane to take everything off this node, replacement first, and follow how far it gets.
 
-    For a unit that runs when the machine shuts down (deploy/systemd/llmgw-agent-drain.service). Nothing new lands here until
-    the machine has booted again; then the node is what it was before by itself. ^C leaves the drain going on.
+    For a unit that runs when the machine shuts down (deploy/systemd/llmgw-agent-drain.service). Nothing new lands
+    here until the machine has booted again; then the node is what it was before by itself. ^C leaves the
+    drain going on.
 
     Exit codes: 0 drained, or this node belongs to no cluster; 1 refused, failed, or undone meanwhile; 2 bad config or
     usage; 5 blocked: something is left that could not go elsewhere; 6 no control plane could be reached.

@@ -45,7 +45,10 @@ COMMANDS = {
 
 @click.group("ctl", cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--context", metavar="NAME", help="A gateway from `ctl context list`.")
-@click.option("--url", metavar="URL", envvar="LLMGW_ADMIN_URL", show_envvar=True, help="Its admin listener.")
+@click.option(
+    "--url", metavar="URL[,URL]", envvar="LLMGW_ADMIN_URL", show_envvar=True,
+    help="Its admin listener; of several control planes all of them, and whoever leads is asked.",
+)  # fmt: skip
 @click.option(
     "--token", metavar="TOKEN", envvar="LLMGW_ADMIN_TOKEN", show_envvar=True, help="An admin token, or @FILE."
 )
@@ -62,7 +65,7 @@ def command(ctx: click.Context, /, **options: str | None) -> None:
     works on the store itself.
 
     Exit codes: 0 done, 1 refused or failed, 2 bad usage or config, 3 already running, 4 not found,
-    5 blocked, 6 not reachable.
+    5 blocked, 6 not reachable, 75 no control plane leads.
     """
     ctx.ensure_object(Session).choose(**_said_here_first(ctx, options))
 

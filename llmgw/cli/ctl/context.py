@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from llmgw.cli.ctl.contexts import NAME, Contexts, Named, admin_url
+from llmgw.cli.ctl.contexts import NAME, Contexts, Named, admin_urls
 from llmgw.cli.ctl.session import JSON, CtlGroup, Session, revealed, sendable
 from llmgw.cli.ctl.show import Column, print_json, table
 from llmgw.cli.failure import Exit, Failure
@@ -19,7 +19,9 @@ def command() -> None:
 
 @command.command()
 @click.argument("name")
-@click.option("--url", required=True, help="Its admin listener, like https://gpu-1:7442.")
+@click.option(
+    "--url", required=True, metavar="URL[,URL]", help="Its admin listener, like https://gw-1:7442; of several all."
+)
 @click.option("--token", help="An admin token, @FILE, or - to read it from standard input. Without: asked for.")
 @click.option("--ca", help="PEM bundle to check its certificate with.")
 @click.option("--use/--no-use", default=None, help="Use it from now on; without: when it is the first.")
@@ -29,7 +31,7 @@ def add(session: Session, name: str, url: str, token: str | None, ca: str | None
     if not NAME.fullmatch(name):
         raise Failure(f"{name!r} is no name for a context", Exit.USAGE, "letters, digits, dot, dash, underscore")
     contexts = Contexts.read()
-    contexts.named[name] = Named(admin_url(url), _token(token), ca)
+    contexts.named[name] = Named(",".join(admin_urls(url)), _token(token), ca)
     if use or (use is None and contexts.current is None):
         contexts.current = name
     contexts.write()

@@ -78,6 +78,11 @@ def admin_url(text: str) -> str:
     return text.rstrip("/").removesuffix("/admin/v1")
 
 
+def admin_urls(text: str) -> list[str]:
+    """Each of several with commas between, once. Raises Failure."""
+    return list(dict.fromkeys(admin_url(one.strip()) for one in text.split(",")))
+
+
 def _text(value: str) -> str:
     if not value.isprintable():
         raise Failure(f"{value!r} has characters that don't print", Exit.USAGE)

@@ -1,13 +1,16 @@
-"""The admin API over HTTP, and what its failures mean to an operator."""
+"""The admin API over HTTP: whichever control plane answers or leads, and what its failures mean to an operator."""
 
 import ssl
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import httpx
 
-from llmgw.cli.ctl.contexts import admin_url
+from llmgw.cli.ctl.contexts import admin_urls
+from llmgw.cli.ctl.show import say
 from llmgw.cli.failure import BY_CODE, Exit, Failure
 
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
@@ -21,11 +24,33 @@ HINTS = {
 }
 
 
-class HttpApi:
-    """One operator's session; HTTP proxies of the environment are not used."""
+NOT_LEADING = "not_leading"  # the code of a refusal whose ``leader`` is where to ask instead
+LEADER, AGE = "x-llmgw-leader", "x-llmgw-age"  # of a standby's answer: who knows better, and how old the answer is
+PATIENCE_S, PAUSE_S = 15.0, 0.5  # while nobody leads; a failover is shorter
+HOPS_MAX = 4
+
+
+class NotLeading(Failure):
+    """A standby's refusal. ``leader``: the admin URL of who leads; empty: nobody does, as far as it knows."""
+
+    def __init__(self, message: str, leader: str) -> None:
+        super().__init__(message, Exit.LOST_LEADERSHIP, "ask the control plane that leads", NOT_LEADING)
+        self.leader = leader
+
+
+class Away(Failure):
+    """An address that does not answer. ``unsent``: it never got the question, so another one may be asked."""
+
+    def __init__(self, message: str, hint: str, unsent: bool) -> None:
+        super().__init__(message, Exit.UNREACHABLE, hint)
+        self.unsent = unsent
+
+
+class Address:
+    """One admin listener; HTTP proxies of the environment are not used."""
 
     def __init__(self, url: str, token: str, ca: str | None = None) -> None:
-        self.url = admin_url(url)
+        self.url = url
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
             verify = ssl.create_default_context(cafile=ca) if ca else True
@@ -35,18 +60,19 @@ class HttpApi:
         except (httpx.InvalidURL, OSError, UnicodeEncodeError) as error:
             raise Failure(f"{self.url}: {error}", Exit.USAGE, "check --url, --token and --ca") from error
 
-    def ask(self, method: str, path: str, params: Mapping[str, Any] | None = None, body: Any = None) -> Any:
+    def ask(self, method: str, path: str, params: Mapping[str, Any] | None, body: Any) -> tuple[Any, httpx.Headers]:
+        """The answer's value and headers. Raises Away, or Failure for a refusal."""
         try:
             answer = self._client.request(method, path, params=params, json=body)
         except (httpx.InvalidURL, httpx.LocalProtocolError) as error:  # a token with a line break in it
             raise Failure(f"{self.url}: {error}", Exit.USAGE, "check --url and --token") from error
         except httpx.HTTPError as error:
-            raise self._unreachable(error) from error
-        return self._value(answer)
+            raise self._away(error) from error
+        return self._value(answer), answer.headers
 
     @contextmanager
     def stream(self, path: str, params: Mapping[str, Any], headers: Mapping[str, str]) -> Iterator[Iterator[bytes]]:
-        """The bytes of an answer as they come. Raises Failure, also where it breaks off later."""
+        """The bytes of an answer as they come. Raises Away, also where it breaks off later, or Failure."""
         try:
             with self._client.stream("GET", path, params=params, headers=headers) as answer:
                 if answer.headers.get("content-type") != "text/event-stream":
@@ -57,7 +83,7 @@ class HttpApi:
                     )
                 yield answer.iter_raw()
         except httpx.HTTPError as error:
-            raise self._unreachable(error) from error
+            raise self._away(error) from error
 
     def close(self) -> None:
         self._client.close()
@@ -77,7 +103,7 @@ class HttpApi:
             raise Failure(says, Exit.UNREACHABLE, hint)
         raise refused(answer.status_code, value)
 
-    def _unreachable(self, error: httpx.HTTPError) -> Failure:
+    def _away(self, error: httpx.HTTPError) -> Away:
         why = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, httpx.TimeoutException):
             why = "no answer in time"
@@ -88,7 +114,117 @@ class HttpApi:
             hint = f"if it speaks https, use https{self.url.removeprefix('http')}"
         elif "CERTIFICATE" in why or "SSL" in why:
             hint = "give the authority's certificate with --ca, or check the URL"
-        return Failure(f"{self.url} is not reachable: {why}", Exit.UNREACHABLE, hint)
+        unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+        return Away(f"{self.url} is not reachable: {why}", hint, unsent)
+
+
+class HttpApi:
+    """One operator's session with a cluster: ``urls`` are one or more admin listeners, with commas between.
+
+    They are asked in this order until one answers. One that stands by names the leader, who is asked from then on.
+    """
+
+    def __init__(self, urls: str, token: str, ca: str | None = None) -> None:
+        self._make = partial(Address, token=token, ca=ca)
+        self._known: dict[str, Address] = {}
+        self._waiting = False
+        self._order = admin_urls(urls)
+        for url in self._order:
+            self._at(url)
+
+    def ask(self, method: str, path: str, params: Mapping[str, Any] | None = None, body: Any = None) -> Any:
+        value, headers = self._led(lambda url: self._at(url).ask(method, path, params, body), method == "GET")
+        leader = headers.get(LEADER)
+        if leader is None:
+            return value
+        return self._better(
+            leader, headers.get(AGE, "0"), value, lambda url: self._at(url).ask(method, path, params, None)
+        )
+
+    @contextmanager
+    def stream(self, path: str, params: Mapping[str, Any], headers: Mapping[str, str]) -> Iterator[Iterator[bytes]]:
+        """The bytes of an answer as they come. Raises Failure, also where it breaks off later."""
+
+        def begun(url: str) -> tuple[Any, Iterator[bytes]]:
+            streaming = self._at(url).stream(path, params, headers)
+            return streaming, streaming.__enter__()
+
+        streaming, chunks = self._led(begun, True)
+        try:
+            yield chunks
+        except BaseException as error:
+            if not streaming.__exit__(type(error), error, error.__traceback__):
+                raise
+        else:
+            streaming.__exit__(None, None, None)
+
+    def close(self) -> None:
+        for address in self._known.values():
+            address.close()
+
+    def _at(self, url: str) -> Address:
+        if url not in self._known:
+            self._known[url] = self._make(url)
+        return self._known[url]
+
+    def _led(self, ask: Callable[[str], Any], harmless: bool) -> Any:
+        """The answer of whoever leads, where only the leader may give it. ``harmless``: it may be asked twice."""
+        until, hops = time.monotonic() + PATIENCE_S, 0
+        while True:
+            try:
+                return self._first(ask, harmless)
+            except NotLeading as refusal:
+                if refusal.leader and hops < HOPS_MAX:
+                    hops += 1
+                    self._prefer(refusal.leader)
+                    continue
+            if time.monotonic() > until:
+                hint = "`llmgw ctl leader` says why; nothing was changed"
+                raise Failure("no control plane leads", Exit.LOST_LEADERSHIP, hint, NOT_LEADING)
+            if not self._waiting:
+                say("nobody leads at the moment; asking again until somebody does")
+            self._waiting = True
+            time.sleep(PAUSE_S)
+
+    def _first(self, ask: Callable[[str], Any], harmless: bool) -> Any:
+        """Of the first address that answers."""
+        away: list[Away] = []
+        for url in list(self._order):
+            try:
+                return ask(url)
+            except Away as failure:
+                away.append(failure)
+                if not (harmless or failure.unsent):
+                    raise
+        if len(away) == 1:
+            raise away[0]
+        raise Failure("; ".join(one.message for one in away), Exit.UNREACHABLE, away[0].hint)
+
+    def _better(self, leader: str, age: str, value: Any, ask: Callable[[str], Any]) -> Any:
+        """The leader's answer instead of a standby's, if it can be had."""
+        why = "nobody leads at the moment"
+        if leader:
+            self._prefer(leader)
+            try:
+                return ask(leader)[0]
+            except Away as failure:
+                why = failure.message
+                self._order.remove(leader)
+                self._order.append(leader)
+        say(f"{why}: this is what the store had {age} s ago")
+        return value
+
+    def _prefer(self, leader: str) -> None:
+        [url] = admin_urls(leader)
+        if url.startswith("http:") and all(known.startswith("https:") for known in self._order):
+            raise Failure(
+                f"the leader calls itself {url}, and the token is not sent in the clear",
+                Exit.FAILED,
+                "set admin.advertise there to its https address, or give its URL with --url",
+            )
+        if url in self._order:
+            self._order.remove(url)
+        self._order.insert(0, url)
 
 
 def _an_admins(value: Any) -> bool:
@@ -101,6 +237,8 @@ def refused(status: int, value: Any) -> Failure:
     said = value.get("error") if isinstance(value, dict) else None
     error: dict[str, Any] = said if isinstance(said, dict) else {"message": str(said or f"refused with {status}")}
     code = str(error.get("code") or "")
+    if code == NOT_LEADING and "leader" in error:
+        return NotLeading(str(error.get("message")), str(error["leader"] or ""))
     problems = error.get("problems") or (value.get("problems") if isinstance(value, dict) else None) or []
     return Failure(
         str(error.get("message") or f"refused with {status}"),
