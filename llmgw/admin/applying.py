@@ -6,12 +6,12 @@ from typing import Any
 from llmgw.admin.services import Applied, Report
 from llmgw.store.audit import Act, note
 from llmgw.store.errors import StoreUnavailable
-from llmgw.store.sqlite import SqliteStore
+from llmgw.store.face import Store
 
 PROBLEMS_SHOWN = 50
 
 
-async def note_applied(store: SqliteStore, report: Report, act: Act, request_id: str = "") -> None:
+async def note_applied(store: Store, report: Report, act: Act, request_id: str = "") -> None:
     """It is in force or refused already, store or no store; an act that can't be audited is reported instead."""
     try:
         await store.write(lambda db: note(db, act))

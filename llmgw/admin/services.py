@@ -23,7 +23,7 @@ from llmgw.core.identity import Operator
 from llmgw.core.secret import Secret
 from llmgw.gateway.shadow_report import Row as ShadowRow
 from llmgw.store.desired import Revision
-from llmgw.store.sqlite import SqliteStore
+from llmgw.store.face import Store
 
 LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 Report = Callable[[str, str, BaseException | None], None]  # what went wrong, in which request ("": none), how
@@ -68,7 +68,7 @@ class ClusterServices:
     acting: Acting
     targets: Targets
     endpoint_targets: EndpointTargets
-    store: SqliteStore
+    store: Store
     roll_back: Callable[[Revision, Operator, str], Awaitable[Applied]]
     revision_json: Callable[[Revision], dict[str, Any]]
     agent_address: Callable[[], str]
@@ -80,7 +80,7 @@ class AdminServices:
 
     keys: Keys
     tokens: Tokens
-    store: SqliteStore
+    store: Store
     metrics_text: Callable[[], Iterable[bytes]]
     ready: Callable[[str | None], str | None]
     model_names: Callable[[], frozenset[str]]

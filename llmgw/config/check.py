@@ -23,6 +23,7 @@ from llmgw.core.identity import Band
 from llmgw.core.joining import may_be_named
 from llmgw.core.settings import Unit
 from llmgw.store.errors import StoreUnavailable
+from llmgw.store.opening import check_url
 from llmgw.store.place import place
 
 # A bound of zero would refuse or end everything.
@@ -265,10 +266,10 @@ def _unloadable(cert: str, key: str) -> str:
 
 def _check_store(checking: Checking) -> None:
     try:
-        place(checking.built["store"], checking.environ)
-    except StoreUnavailable:  # its text would show a password in the URL
-        scheme = str(checking.value("store.url")).partition(":")[0][:20]
-        checking.refuse("store.url", f"this version opens no {scheme!r} store", "write sqlite:///path, or leave it out")
+        check_url(place(checking.built["store"], checking.environ))
+    except StoreUnavailable as error:  # its text has no password in it
+        what, _, what_to_do = str(error).removeprefix("store.url: ").partition("; ")
+        checking.refuse("store.url", what, what_to_do)
 
 
 CHECKS: tuple[Callable[[Checking], None], ...] = (

@@ -11,6 +11,7 @@ from llmgw.config.units import text_of_bytes, text_of_seconds
 from llmgw.core.engine_spec import Want
 from llmgw.core.fleet import Endpoint, Fallback, Model
 from llmgw.core.settings import Unit
+from llmgw.store.place import without_password
 
 
 def describe(config: Config) -> dict[str, Any]:
@@ -20,7 +21,7 @@ def describe(config: Config) -> dict[str, Any]:
         described[section] = {}
         for name in classes:
             described[section] |= _settings(getattr(config, name))
-    described["store"]["url"] = _without_password(described["store"]["url"])
+    described["store"]["url"] = without_password(config.store.url.reveal()) if config.store.url else ""
     wants = {want.model: want for want in config.wants}
     described[MODELS] = [_model(model) | _want(wants.get(model.name)) for model in config.fleet.models.values()]
     return described
@@ -44,12 +45,6 @@ def _shown(value: Any, unit: Unit) -> Any:
             return dict(value) if isinstance(value, Mapping) else value
         case _:
             return value
-
-
-def _without_password(url: str) -> str:
-    scheme, separator, rest = url.partition("://")
-    user, at, host = rest.rpartition("@")
-    return f"{scheme}{separator}***@{host}" if at and user else url
 
 
 def _model(model: Model) -> dict[str, Any]:

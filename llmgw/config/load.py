@@ -27,6 +27,7 @@ from llmgw.engines.limits import ClientLimits, ProbeLimits
 from llmgw.gateway.limits import DoorLimits, RecordLimits, RelayLimits
 from llmgw.nodes.limits import AgentsLimits, ClusterLimits
 from llmgw.store.limits import StoreLimits
+from llmgw.store.place import has_password
 from llmgw.telemetry.log import LogLimits
 
 FILE_MAX = 4 * 1024**2
@@ -178,11 +179,17 @@ def _open_to_others(path: Path) -> bool:
 def _plain_secrets(tree: Mapping[str, Any]) -> Iterator[str]:
     for section in SECTIONS:
         table = tree.get(section, {})
-        yield from (f"{section}.{name}" for name in secrets_of(section) if _is_plain(table.get(name)))
+        yield from (f"{section}.{name}" for name in secrets_of(section) if _is_secret(section, name, table.get(name)))
     for i, model in enumerate(tree.get(MODELS, [])):
         for j, endpoint in enumerate(model.get("endpoints", [])):
             if _is_plain(endpoint.get("api_key")):
                 yield f"{MODELS}[{i}].endpoints[{j}].api_key"
+
+
+def _is_secret(section: str, name: str, raw: object) -> bool:
+    """A URL may lead to a store without a password in it."""
+    plain = _is_plain(raw)
+    return plain and has_password(str(raw)) if (section, name) == ("store", "url") else plain
 
 
 def _is_plain(raw: object) -> bool:

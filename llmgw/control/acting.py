@@ -23,16 +23,15 @@ from llmgw.core.replicas import Phase, Replica, ReplicaNow, ShardNow, Standing
 from llmgw.core.shards import ShardState
 from llmgw.core.worth import demand_for
 from llmgw.store import audit, replicas
+from llmgw.store.face import Database, Store
 from llmgw.store.leader import fence
-from llmgw.store.sqlite import SqliteStore
-from llmgw.store.transaction import Database
 
 STUCK_AFTER_S = 15.0  # beyond its engine's own grace to stop
 
 
 @define(eq=False)
 class Acting:
-    store: SqliteStore
+    store: Store
     cluster: Cluster
     events: Events
 

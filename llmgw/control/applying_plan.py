@@ -32,9 +32,8 @@ from llmgw.core.placement_explained import explain, main_reason
 from llmgw.core.replicas import Replica
 from llmgw.store import decisions, replicas
 from llmgw.store.decisions import Decision
+from llmgw.store.face import Database, Store
 from llmgw.store.leader import counted, fence
-from llmgw.store.sqlite import SqliteStore
-from llmgw.store.transaction import Database
 
 EVENT_OF: dict[type[Any], str] = {
     Create: "replica.created",
@@ -62,7 +61,7 @@ class Changed:
 
 @define(eq=False)
 class Applying:
-    store: SqliteStore
+    store: Store
     cluster: Cluster
     events: Events
     _blocked: dict[str, str] = field(factory=dict, init=False)  # replica -> why, as told last

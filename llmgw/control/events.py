@@ -16,7 +16,7 @@ from attrs import define, field
 from llmgw.store import events as rows
 from llmgw.store.errors import StoreUnavailable
 from llmgw.store.events import Event
-from llmgw.store.sqlite import SqliteStore
+from llmgw.store.face import Store
 
 FLUSH_S = 0.5
 SKIPPED = 1000  # numbers, at each start: a crash loses the latest events, whose numbers must not mean others now
@@ -33,7 +33,7 @@ KINDS = frozenset(
 class Events:
     """Made by ``await Events.load(store, most)``; ``run`` is a service. ``most``: how many are kept."""
 
-    _store: SqliteStore = field(repr=False)
+    _store: Store = field(repr=False)
     _most: Callable[[], int] = field(repr=False)
     _wall: Callable[[], float] = field(default=time.time, repr=False)
     last: int = field(default=0, init=False)  # number of the latest
@@ -44,7 +44,7 @@ class Events:
     _forgotten: int = field(default=0, init=False, repr=False)  # number of the latest that is not remembered
 
     @classmethod
-    async def load(cls, store: SqliteStore, most: Callable[[], int], wall: Callable[[], float] = time.time) -> "Events":
+    async def load(cls, store: Store, most: Callable[[], int], wall: Callable[[], float] = time.time) -> "Events":
         events = cls(store, most, wall)
         kept = await store.read(lambda conn: rows.latest(conn, most()))
         events._ring.extend(kept)

@@ -22,7 +22,7 @@ from llmgw.core.replicas import NO_PROOF, Phase, ReplicaNow
 from llmgw.core.what_if import Unknown, World, suppose
 from llmgw.core.worth import demand_for
 from llmgw.store import decisions
-from llmgw.store.sqlite import SqliteStore
+from llmgw.store.face import Store
 
 OPERATOR = "an operator"  # whose word clears some evidence
 
@@ -30,7 +30,7 @@ OPERATOR = "an operator"  # whose word clears some evidence
 @define(eq=False)
 class Explaining:
     cluster: Cluster
-    store: SqliteStore
+    store: Store
     bytes_of: Callable[[str], int]
 
     async def placement(self, subject: str, what_if: str = "") -> Explanation | dict[str, Any] | Declined:

@@ -29,8 +29,7 @@ from llmgw.store import audit
 from llmgw.store import join_tokens as tokens
 from llmgw.store import nodes as rows
 from llmgw.store.errors import StoreUnavailable
-from llmgw.store.sqlite import SqliteStore
-from llmgw.store.transaction import Database
+from llmgw.store.face import Database, Store
 from llmgw.wire.agent_joining import JoinAsked
 
 T = TypeVar("T")
@@ -67,7 +66,7 @@ class Joining:
     whose credential counts no more, with the reason: its link must end.
     """
 
-    _store: SqliteStore = field(repr=False)
+    _store: Store = field(repr=False)
     _ca: Callable[[], str] = field(repr=False)
     _now: Callable[[], float] = field(repr=False)
     _chance: Callable[[int], bytes] = field(repr=False)
@@ -82,7 +81,7 @@ class Joining:
     @classmethod
     async def load(
         cls,
-        store: SqliteStore,
+        store: Store,
         ca: Callable[[], str],
         now: Callable[[], float] = time.time,
         chance: Callable[[int], bytes] = os.urandom,

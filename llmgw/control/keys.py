@@ -18,8 +18,7 @@ from llmgw.core.identity import Declined, KeyRecord, KeyRing, Operator, digest, 
 from llmgw.store import audit
 from llmgw.store import keys as rows
 from llmgw.store.errors import StoreUnavailable
-from llmgw.store.sqlite import SqliteStore
-from llmgw.store.transaction import Database
+from llmgw.store.face import Database, Store
 
 T = TypeVar("T")
 Changed = tuple[T, Sequence[KeyRecord]]  # what to answer, and the records that are different now
@@ -45,7 +44,7 @@ class Imported:
 class Keys:
     """Made by ``await Keys.load(store)``; ``follow`` is a service."""
 
-    _store: SqliteStore = field(repr=False)
+    _store: Store = field(repr=False)
     _now: Callable[[], float] = field(repr=False)
     _chance: Callable[[int], bytes] = field(repr=False)
     ring: KeyRing = field(factory=KeyRing, init=False)
@@ -56,7 +55,7 @@ class Keys:
     @classmethod
     async def load(
         cls,
-        store: SqliteStore,
+        store: Store,
         now: Callable[[], float] = time.time,
         chance: Callable[[int], bytes] = os.urandom,
     ) -> "Keys":

@@ -14,9 +14,8 @@ from llmgw.core.identity import TOKEN_PREFIX, Declined, Operator, Role, TokenRec
 from llmgw.store import audit
 from llmgw.store import tokens as rows
 from llmgw.store.errors import StoreUnavailable
+from llmgw.store.face import Database, Store
 from llmgw.store.secret_file import write_secret
-from llmgw.store.sqlite import SqliteStore
-from llmgw.store.transaction import Database
 
 T = TypeVar("T")
 FOLLOW_S = 0.5
@@ -34,7 +33,7 @@ class CreatedToken:
 class Tokens:
     """Made by ``await Tokens.load(store)``; ``follow`` is a service."""
 
-    _store: SqliteStore = field(repr=False)
+    _store: Store = field(repr=False)
     _now: Callable[[], float] = field(repr=False)
     _chance: Callable[[int], bytes] = field(repr=False)
     _by_digest: Mapping[bytes, Operator] = field(factory=dict, init=False, repr=False)
@@ -44,7 +43,7 @@ class Tokens:
     @classmethod
     async def load(
         cls,
-        store: SqliteStore,
+        store: Store,
         now: Callable[[], float] = time.time,
         chance: Callable[[int], bytes] = os.urandom,
     ) -> "Tokens":

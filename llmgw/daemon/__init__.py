@@ -36,9 +36,10 @@ from llmgw.engines.probe import probe
 from llmgw.nodes.identity import ListenerIdentity
 from llmgw.store.accounts import save
 from llmgw.store.errors import StoreUnavailable
+from llmgw.store.face import Store
 from llmgw.store.housekeeping import keep_house
+from llmgw.store.opening import opened
 from llmgw.store.place import Place
-from llmgw.store.sqlite import SqliteStore, opened
 from llmgw.store.usage import UsageWriter
 from llmgw.tasks.keep_running import keep_running
 from llmgw.tasks.sockets import SocketListener, Watcher, adopt, listen
@@ -86,7 +87,7 @@ class Daemon:
             async with opened(self.place) as store:
                 await self._tree(store, watcher, sink, signals)
 
-    async def _tree(self, store: SqliteStore, watcher: Watcher, sink: LogSink, signals: bool) -> None:
+    async def _tree(self, store: Store, watcher: Watcher, sink: LogSink, signals: bool) -> None:
         desired = await Desired.load(store)
         config = self.config = await first_config(self.config, desired, self.env)
         keys, tokens = await Keys.load(store), await Tokens.load(store)
@@ -132,7 +133,7 @@ class Daemon:
             self.leading.registry.refuse_all("this control plane ends")
             services.cancel_scope.cancel(reason="requests have ended")
 
-    async def _services(self, services: trio.Nursery, store: SqliteStore, admin: socket.socket) -> None:
+    async def _services(self, services: trio.Nursery, store: Store, admin: socket.socket) -> None:
         """Each kept running; one that fails takes no other with it."""
         parts = self.parts
 
@@ -197,7 +198,7 @@ class Daemon:
             "endpoint health", endpoint=live.id, model=live.endpoint.model, healthy=live.healthy, why=live.health_why
         )
 
-    async def _admin(self, store: SqliteStore, sock: socket.socket) -> None:
+    async def _admin(self, store: Store, sock: socket.socket) -> None:
         settings = self.config.admin
         cluster = cluster_services(self.leading, self._reloading, lambda: self.agent_address)
         services = services_of(self.parts, store, self._reloading.bring, cluster)
@@ -260,19 +261,19 @@ class Daemon:
 
     # -- flushing and watching ----------------------------------------------------------------------
 
-    async def _keep_accounts(self, store: SqliteStore) -> None:
+    async def _keep_accounts(self, store: Store) -> None:
         while True:
             await trio.sleep(ACCOUNTS_EVERY_S)
             await self._flush_accounts(store)
 
-    async def _flush_accounts(self, store: SqliteStore, everything: bool = False) -> None:
+    async def _flush_accounts(self, store: Store, everything: bool = False) -> None:
         aggregates = self.parts.aggregates
         closed = aggregates.take_all() if everything else aggregates.take_closed(time.time())
         shadows = self.parts.shadow.take() if closed else {}
         groups = with_shadows([account(group) for group in closed], shadows)
         if groups:
             try:
-                await store.write(lambda db: save(db, groups))
+                await store.write(lambda db: save(db, groups, store.start))
             except StoreUnavailable as error:
                 self.parts.log.error("accounts of five minutes were not stored", error=str(error), groups=len(groups))
 

@@ -38,9 +38,8 @@ from llmgw.nodes.registry import LiveNode, NotLeading, Registry
 from llmgw.store import nodes as node_rows
 from llmgw.store import replicas
 from llmgw.store.errors import StoreUnavailable
+from llmgw.store.face import Database, Store
 from llmgw.store.leader import lift_epoch, secret, term_n
-from llmgw.store.sqlite import SqliteStore
-from llmgw.store.transaction import Database
 from llmgw.wire.agent_frames import Hello
 
 SEEN_EVERY_S = 10.0
@@ -49,7 +48,7 @@ SEEN_EVERY_S = 10.0
 @define(eq=False)
 class Leading:
     parts: Parts
-    store: SqliteStore
+    store: Store
     joining: Joining
     desired: Desired
     events: Events
@@ -71,7 +70,7 @@ class Leading:
     async def load(
         cls,
         parts: Parts,
-        store: SqliteStore,
+        store: Store,
         desired: Desired,
         identity: ListenerIdentity | None,
         route: Callable[[Routes], None],

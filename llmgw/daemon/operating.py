@@ -25,7 +25,7 @@ from llmgw.gateway import admission_views, views
 from llmgw.gateway.queue_explained import explain_queue
 from llmgw.gateway.running import cancel, running
 from llmgw.store.desired import Revision
-from llmgw.store.sqlite import SqliteStore
+from llmgw.store.face import Store
 
 
 def app_settings(admin: AdminSettings, host: str) -> AppSettings:
@@ -39,7 +39,7 @@ def app_settings(admin: AdminSettings, host: str) -> AppSettings:
 
 
 def services_of(
-    parts: Parts, store: SqliteStore, apply: Callable[..., Awaitable[Applied]], cluster: ClusterServices
+    parts: Parts, store: Store, apply: Callable[..., Awaitable[Applied]], cluster: ClusterServices
 ) -> AdminServices:
     live = parts.live
 
@@ -135,7 +135,7 @@ def revision_json(revision: Revision) -> dict[str, Any]:
     }
 
 
-def status(parts: Parts, store: SqliteStore) -> dict[str, Any]:
+def status(parts: Parts, store: Store) -> dict[str, Any]:
     now, live = trio.current_time(), parts.live
     why = parts.ready(None)
     return {

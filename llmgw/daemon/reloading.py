@@ -21,7 +21,7 @@ from llmgw.core.identity import Operator
 from llmgw.daemon.parts import Parts
 from llmgw.store.desired import Revision
 from llmgw.store.errors import StoreUnavailable
-from llmgw.store.sqlite import SqliteStore
+from llmgw.store.face import Store
 
 SIGNAL = "signal"  # who a SIGHUP is in the log and in the audit
 NO_FILE = "nothing to reload: started without a config file"
@@ -32,7 +32,7 @@ SHOWN = 3  # changes, in an event's sentence
 @define(eq=False)
 class Reloading:
     parts: Parts
-    store: SqliteStore
+    store: Store
     file: Path | None
     environ: Mapping[str, str]
     take_over: Callable[[Config], None]

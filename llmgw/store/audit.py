@@ -1,11 +1,11 @@
 """What operators did: who, what, to what, why, before, after. Written in the transaction of the act itself."""
 
 import json
-import sqlite3
 from typing import Any
 
 from attrs import frozen
-from sqlite_utils import Database
+
+from llmgw.store.face import Connection, Database
 
 
 @frozen
@@ -29,7 +29,7 @@ def note(db: Database, act: Act) -> None:
     )
 
 
-def recent(conn: sqlite3.Connection, limit: int = 100) -> list[Act]:
+def recent(conn: Connection, limit: int = 100) -> list[Act]:
     """The latest first."""
     rows = conn.execute(
         "select at, who, role, what, subject, why, before, after from audit order by id desc limit ?", (limit,)

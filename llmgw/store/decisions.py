@@ -1,12 +1,12 @@
 """Placements as they were decided, successes as well as failures, the latest of them."""
 
 import json
-import sqlite3
 import zlib
 from typing import Any
 
 from attrs import frozen
-from sqlite_utils import Database
+
+from llmgw.store.face import Connection, Database
 
 
 @frozen
@@ -32,7 +32,7 @@ def add(db: Database, decision: Decision, most: int) -> None:
     db.conn.execute("delete from decisions where id <= (select max(id) from decisions) - ?", (most,))
 
 
-def recent(conn: sqlite3.Connection, limit: int, subject: str = "") -> list[Decision]:
+def recent(conn: Connection, limit: int, subject: str = "") -> list[Decision]:
     """The latest first, without what was told; ``subject``: a replica or a model."""
     rows = conn.execute(
         "select at, kind, subject, model, verdict, id from decisions where ? in ('', subject, model)"
@@ -42,7 +42,7 @@ def recent(conn: sqlite3.Connection, limit: int, subject: str = "") -> list[Deci
     return [Decision(at, kind, name, model, verdict, None, id) for at, kind, name, model, verdict, id in rows]
 
 
-def latest(conn: sqlite3.Connection, subject: str) -> Decision | None:
+def latest(conn: Connection, subject: str) -> Decision | None:
     """The last one about a replica, else about a model, whole."""
     row = conn.execute(
         "select at, kind, subject, model, verdict, doc, id from decisions where subject = ? or model = ?"

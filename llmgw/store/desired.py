@@ -1,11 +1,11 @@
 """What was wanted, revision by revision, and what operators scaled over it."""
 
 import json
-import sqlite3
 from typing import Any
 
 from attrs import frozen
-from sqlite_utils import Database
+
+from llmgw.store.face import Connection, Database
 
 KEPT = 500  # revisions; older ones are forgotten
 
@@ -33,12 +33,12 @@ class Scale:
     why: str = ""
 
 
-def latest(conn: sqlite3.Connection) -> Revision | None:
+def latest(conn: Connection) -> Revision | None:
     found = history(conn, 1)
     return found[0] if found else None
 
 
-def history(conn: sqlite3.Connection, limit: int) -> list[Revision]:
+def history(conn: Connection, limit: int) -> list[Revision]:
     """The latest first."""
     rows = conn.execute(
         "select revision, at, who, why, source, models from desired order by revision desc limit ?", (limit,)
@@ -46,7 +46,7 @@ def history(conn: sqlite3.Connection, limit: int) -> list[Revision]:
     return [_revision(row) for row in rows]
 
 
-def find(conn: sqlite3.Connection, revision: int) -> Revision | None:
+def find(conn: Connection, revision: int) -> Revision | None:
     row = conn.execute(
         "select revision, at, who, why, source, models from desired where revision = ?", (revision,)
     ).fetchone()
@@ -61,14 +61,15 @@ def add(db: Database, revision: Revision) -> None:
     db.conn.execute("delete from desired where revision <= ?", (revision.revision - KEPT,))
 
 
-def scales(conn: sqlite3.Connection) -> list[Scale]:
+def scales(conn: Connection) -> list[Scale]:
     rows = conn.execute("select model, replicas, at, who, why from scales order by model")
     return [Scale(*row) for row in rows]
 
 
 def scale(db: Database, said: Scale) -> None:
     db.conn.execute(
-        "insert or replace into scales (model, replicas, at, who, why) values (?, ?, ?, ?, ?)",
+        "insert into scales (model, replicas, at, who, why) values (?, ?, ?, ?, ?) on conflict (model) do update"
+        " set replicas = excluded.replicas, at = excluded.at, who = excluded.who, why = excluded.why",
         (said.model, said.replicas, said.at, said.who, said.why),
     )
 

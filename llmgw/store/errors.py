@@ -8,15 +8,19 @@ from pathlib import Path
 
 
 class StoreUnavailable(Exception):
-    """The store can't be read or written now; nothing was changed. The text says what to do."""
+    """The store can't be read or written now; nothing was changed (but: StoreUncertain). The text says what to do."""
 
 
 class StoreFull(StoreUnavailable):
     """The disk has no room; what was acknowledged is safe, reads go on."""
 
 
+class StoreUncertain(StoreUnavailable):
+    """The store went away while it made a change lasting: it may have been made, whole, or not at all."""
+
+
 class StoreTooNew(StoreUnavailable):
-    """A newer llmgw has changed the schema; only it, or one newer still, may open the file."""
+    """A newer llmgw has changed the schema; only it, or one newer still, may open the store."""
 
 
 class DataLocked(StoreUnavailable):

@@ -1,12 +1,12 @@
 """What happened, numbered; the latest of it."""
 
 import json
-import sqlite3
 from collections.abc import Iterable
 from typing import Any
 
 from attrs import field, frozen
-from sqlite_utils import Database
+
+from llmgw.store.face import Connection, Database
 
 
 @frozen
@@ -26,7 +26,8 @@ def add(db: Database, events: Iterable[Event], most: int) -> None:
     if not values:
         return
     db.conn.executemany(
-        "insert or ignore into events (seq, at, kind, subject, sentence, data) values (?, ?, ?, ?, ?, ?)", values
+        "insert into events (seq, at, kind, subject, sentence, data) values (?, ?, ?, ?, ?, ?) on conflict do nothing",
+        values,
     )
     # By count, not by number: numbers are skipped at each start.
     db.conn.execute(
@@ -34,7 +35,7 @@ def add(db: Database, events: Iterable[Event], most: int) -> None:
     )
 
 
-def latest(conn: sqlite3.Connection, limit: int) -> list[Event]:
+def latest(conn: Connection, limit: int) -> list[Event]:
     """In the order they happened."""
     rows = conn.execute("select seq, at, kind, subject, sentence, data from events order by seq desc limit ?", (limit,))
     return [Event(seq, at, kind, who, says, json.loads(data)) for seq, at, kind, who, says, data in rows][::-1]

@@ -1,14 +1,12 @@
 """Static endpoints that operators took out of service, as rows."""
 
-import sqlite3
-
 import msgspec
-from sqlite_utils import Database
 
 from llmgw.core.endpoint_drain import HeldOut
+from llmgw.store.face import Connection, Database
 
 
-def every(conn: sqlite3.Connection) -> list[HeldOut]:
+def every(conn: Connection) -> list[HeldOut]:
     return [msgspec.json.decode(doc, type=HeldOut) for (doc,) in conn.execute("select doc from held_out order by id")]
 
 

@@ -5,26 +5,26 @@ from collections.abc import Callable
 from typing import NoReturn
 
 import trio
-from sqlite_utils import Database
 
 from llmgw.store.errors import StoreUnavailable
+from llmgw.store.face import Database, Store
 from llmgw.store.limits import StoreLimits
-from llmgw.store.sqlite import SqliteStore
 
 EVERY_S = 600.0
 A_LITTLE = 2000
 BETWEEN_S = 0.1
 AUDIT_KEPT = 100_000  # acts; years of them
 
+_ACCOUNT = "start, model, band, tenant, epoch"
 _OLD = {
     "usage": "delete from usage where request_id in (select request_id from usage where at < ? limit ?)",
-    "accounts": "delete from accounts where rowid in (select rowid from accounts where start < ? limit ?)",
+    "accounts": f"delete from accounts where ({_ACCOUNT}) in (select {_ACCOUNT} from accounts where start < ? limit ?)",
     "audit": "delete from audit where id in (select id from audit where id <= (select max(id) from audit) - ? limit ?)",
 }
 
 
 async def keep_house(
-    store: SqliteStore, limits: StoreLimits, accounts_keep_s: float, now: Callable[[], float] = time.time
+    store: Store, limits: StoreLimits, accounts_keep_s: float, now: Callable[[], float] = time.time
 ) -> NoReturn:
     """Service. ``accounts_keep_s`` is the config's ``records.keep``."""
     while True:
@@ -32,7 +32,7 @@ async def keep_house(
         await trio.sleep(EVERY_S)
 
 
-async def tidy(store: SqliteStore, limits: StoreLimits, accounts_keep_s: float, now: float) -> int:
+async def tidy(store: Store, limits: StoreLimits, accounts_keep_s: float, now: float) -> int:
     """Rows removed. A store that is away is tidied another time."""
     bounds = {"accounts": now - accounts_keep_s, "audit": AUDIT_KEPT}
     if limits.usage_keep:
@@ -46,7 +46,7 @@ async def tidy(store: SqliteStore, limits: StoreLimits, accounts_keep_s: float, 
     return removed
 
 
-async def _remove(store: SqliteStore, statement: str, bound: float) -> int:
+async def _remove(store: Store, statement: str, bound: float) -> int:
     def a_little(db: Database) -> int:
         return db.conn.execute(statement, (bound, A_LITTLE)).rowcount
 

@@ -1,20 +1,17 @@
 """Join tokens as rows; only digests of their secrets."""
 
-import sqlite3
-
-from sqlite_utils import Database
-
 from llmgw.core.joining import JoinTokenRecord
+from llmgw.store.face import Connection, Database
 
 COLUMNS = "id, digest, created_at, created_by, expires_at, revoked_at, uses_max, uses"
 
 
-def every(conn: sqlite3.Connection) -> list[JoinTokenRecord]:
+def every(conn: Connection) -> list[JoinTokenRecord]:
     rows = conn.execute(f"select {COLUMNS} from join_tokens order by created_at, id")
     return [JoinTokenRecord(*row) for row in rows]
 
 
-def find(conn: sqlite3.Connection, id: str) -> JoinTokenRecord | None:
+def find(conn: Connection, id: str) -> JoinTokenRecord | None:
     row = conn.execute(f"select {COLUMNS} from join_tokens where id = ?", (id,)).fetchone()
     return None if row is None else JoinTokenRecord(*row)
 

@@ -1,28 +1,26 @@
 """The fence: only the process whose epoch is the store's may write what a leader writes."""
 
-import sqlite3
-
-from sqlite_utils import Database
+from llmgw.store.face import FOR_SHARE, Connection, Database
 
 
 class NotLeading(Exception):
     """Another process has begun a later epoch on this store."""
 
 
-def fence(conn: sqlite3.Connection, epoch: int) -> None:
+def fence(conn: Connection, epoch: int) -> None:
     """Inside the transaction of every write of a leader. Raises NotLeading; the transaction is then rolled back."""
-    found = conn.execute("select epoch from leader_epoch where id = 1").fetchone()[0]
+    found = conn.execute(f"select epoch from leader_epoch where id = 1 {FOR_SHARE}").fetchone()[0]
     if found != epoch:
         raise NotLeading(f"the store is at epoch {found}, this process at {epoch}")
 
 
-def counted(conn: sqlite3.Connection, key: str, by: int) -> int:
+def counted(conn: Connection, key: str, by: int) -> int:
     """Take ``by`` numbers of a counter (``generation``, ``replica_number``); the last of them."""
-    conn.execute("update meta set value = cast(value as integer) + ? where key = ?", (by, key))
+    conn.execute("update meta set value = cast(cast(value as bigint) + ? as text) where key = ?", (by, key))
     return int(conn.execute("select value from meta where key = ?", (key,)).fetchone()[0])
 
 
-def term_n(conn: sqlite3.Connection) -> int:
+def term_n(conn: Connection) -> int:
     """The first part of a term; it never falls."""
     row = conn.execute("select value from meta where key = 'term_n'").fetchone()
     return 0 if row is None else int(row[0])
@@ -34,11 +32,14 @@ def lift_epoch(db: Database, epoch: int, above: tuple[int, int]) -> tuple[int, i
     n = max(term_n(db.conn), above[0])
     lifted = max(epoch, above[1]) + 1
     db.conn.execute("update leader_epoch set epoch = ? where id = 1", (lifted,))
-    db.conn.execute("insert or replace into meta (key, value) values ('term_n', ?)", (str(n),))
+    db.conn.execute(
+        "insert into meta (key, value) values ('term_n', ?) on conflict (key) do update set value = excluded.value",
+        (str(n),),
+    )
     return n, lifted
 
 
-def secret(conn: sqlite3.Connection, key: str, fresh: str) -> str:
+def secret(conn: Connection, key: str, fresh: str) -> str:
     """A secret of this store, made once."""
-    conn.execute("insert or ignore into meta (key, value) values (?, ?)", (key, fresh))
+    conn.execute("insert into meta (key, value) values (?, ?) on conflict (key) do nothing", (key, fresh))
     return str(conn.execute("select value from meta where key = ?", (key,)).fetchone()[0])

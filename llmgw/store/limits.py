@@ -2,6 +2,7 @@
 
 from attrs import frozen
 
+from llmgw.core.secret import Secret
 from llmgw.core.settings import Unit, setting
 
 
@@ -9,14 +10,16 @@ from llmgw.core.settings import Unit, setting
 class StoreLimits:
     """``[store]``: where state lies, and what waits in memory before it gets there."""
 
-    url: str = setting("", Unit.TEXT, "sqlite:///path/of/file.db; empty: llmgw.db inside data_dir")
+    url: Secret | None = setting(  # noqa: RUF009 -- it makes a field, which is not shared
+        None, Unit.SECRET, "postgresql://user:password@host/database, or sqlite:///path; empty: llmgw.db in data_dir"
+    )
     data_dir: str = setting(
         "", Unit.PATH, "lock, database and first admin token; empty: $STATE_DIRECTORY, else ~/.local/share/llmgw"
     )
     offline_grace: float = setting(
         300.0,
         Unit.SECONDS,
-        "how long to serve on what is known while the store is away (for two control planes; not read yet)",
+        "how long to serve on what is known while the store is away",
     )
     spool_max: int = setting(256 * 1024**2, Unit.BYTES, "usage rows that wait on disk while the store is away")
     usage_queue_max: int = setting(

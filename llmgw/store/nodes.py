@@ -1,16 +1,15 @@
 """Nodes as rows. A removed one stays as a row, so that its credential is refused by name."""
 
 import json
-import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from attrs import evolve
-from sqlite_utils import Database
 
 from llmgw.core.drain import Drain
 from llmgw.core.joining import NodeRecord
+from llmgw.store.face import Connection, Database
 
 COLUMNS = (
     "name, credential, joined_at, joined_with, labels, address, boot, version,"
@@ -18,22 +17,22 @@ COLUMNS = (
 )
 
 
-def revision(conn: sqlite3.Connection) -> int:
+def revision(conn: Connection) -> int:
     return int(conn.execute("select value from meta where key = 'nodes_revision'").fetchone()[0])
 
 
-def raise_revision(conn: sqlite3.Connection) -> int:
-    conn.execute("update meta set value = cast(value as integer) + 1 where key = 'nodes_revision'")
+def raise_revision(conn: Connection) -> int:
+    conn.execute("update meta set value = cast(cast(value as bigint) + 1 as text) where key = 'nodes_revision'")
     return revision(conn)
 
 
-def every(conn: sqlite3.Connection, removed: bool = False) -> list[NodeRecord]:
+def every(conn: Connection, removed: bool = False) -> list[NodeRecord]:
     """By name; ``removed``: those too."""
     where = "" if removed else "where removed_at is null"
     return [_record(row) for row in conn.execute(f"select {COLUMNS} from nodes {where} order by name")]
 
 
-def find(conn: sqlite3.Connection, name: str) -> NodeRecord | None:
+def find(conn: Connection, name: str) -> NodeRecord | None:
     """Removed or not."""
     row = conn.execute(f"select {COLUMNS} from nodes where name = ?", (name,)).fetchone()
     return None if row is None else _record(row)
@@ -46,7 +45,7 @@ def save(db: Database, node: NodeRecord) -> None:
         insert into nodes (name, credential, joined_at, joined_with, labels, address, boot, version)
         values (?, ?, ?, ?, ?, ?, ?, ?)
         on conflict (name) do update set
-            replaced = credential, credential = excluded.credential, joined_at = excluded.joined_at,
+            replaced = nodes.credential, credential = excluded.credential, joined_at = excluded.joined_at,
             joined_with = excluded.joined_with, labels = excluded.labels, address = excluded.address,
             boot = excluded.boot, version = excluded.version, removed_at = null, removed_why = ''
         """,

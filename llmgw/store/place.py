@@ -5,18 +5,28 @@ from pathlib import Path
 
 from attrs import frozen
 
+from llmgw.core.secret import Secret
 from llmgw.store.errors import StoreUnavailable
 from llmgw.store.limits import StoreLimits
 
 SCHEME = "sqlite:///"
+POSTGRES = ("postgresql://", "postgres://")
 # File systems whose flock or mmap other machines do not see; kinds as /proc/self/mountinfo names them.
 NETWORKED = frozenset("nfs nfs4 cifs smb3 smbfs ceph lustre afs fuse.sshfs fuse.glusterfs fuse.s3fs".split())
 
 
 @frozen
 class Place:
+    """``url``: PostgreSQL's; then ``database``, SQLite's file, is not touched."""
+
     data_dir: Path
     database: Path
+    url: Secret | None = None
+
+    @property
+    def shown(self) -> str:
+        """For people: the file, or the URL without its password."""
+        return without_password(self.url.reveal()) if self.url else str(self.database)
 
     @property
     def lock(self) -> Path:
@@ -30,11 +40,30 @@ class Place:
 def place(limits: StoreLimits, env: Mapping[str, str]) -> Place:
     """Raises StoreUnavailable for a URL this version can't open."""
     data_dir = Path(limits.data_dir).expanduser() if limits.data_dir else _usual(env)
-    if not limits.url:
+    url = limits.url.reveal() if limits.url else ""
+    if url.startswith(POSTGRES):
+        return Place(data_dir, data_dir / "llmgw.db", limits.url)
+    if not url:
         return Place(data_dir, data_dir / "llmgw.db")
-    if not limits.url.startswith(SCHEME):
-        raise StoreUnavailable(f"store.url {limits.url!r}: this version opens only sqlite:///path; leave it empty")
-    return Place(data_dir, Path(limits.url.removeprefix(SCHEME)).expanduser())
+    if not url.startswith(SCHEME):
+        scheme = url.partition(":")[0][:20]
+        raise StoreUnavailable(f"store.url: no store is opened by {scheme!r}; write postgresql://… or sqlite:///path")
+    return Place(data_dir, Path(url.removeprefix(SCHEME)).expanduser())
+
+
+def without_password(url: str) -> str:
+    """What may be shown of a URL: a password stands before the last @ of the authority, or among the parameters."""
+    scheme, separator, rest = url.partition("://")
+    where, _, parameters = rest.partition("?")
+    authority, slash, name = where.partition("/")
+    user, at, hosts = authority.rpartition("@")
+    shown = f"{scheme}{separator}{'***@' if at and user else ''}{hosts}{slash}{name}"
+    return f"{shown}?…" if parameters else shown
+
+
+def has_password(url: str) -> bool:
+    authority, _, parameters = url.partition("://")[2].partition("?")
+    return ":" in authority.rpartition("@")[0] or "password" in parameters
 
 
 def _usual(env: Mapping[str, str]) -> Path:

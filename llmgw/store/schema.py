@@ -1,7 +1,7 @@
 """The shape of the store, as numbered migrations; the number lives in ``PRAGMA user_version``.
 
 A migration is never changed once released: the next one is added. Each runs in one transaction with its
-number, after a copy of the file was made.
+number, after a copy of the file was made. From number 4 on each has its twin in ``postgres_schema``.
 """
 
 import sqlite3
@@ -118,7 +118,13 @@ def three(db: Database) -> None:
     db.table("held_out").create({"id": str, "doc": str}, pk="id", not_null={"doc"})
 
 
-MIGRATIONS: Sequence[Migration] = (one, two, three)
+def four(db: Database) -> None:
+    """Version 0.5: what a store on PostgreSQL has as well. A start is counted apart from the epoch."""
+    db.conn.execute("alter table leader_epoch add column nonce text not null default ''")
+    db.conn.execute("insert into meta (key, value) select 'starts', cast(epoch as text) from leader_epoch where id = 1")
+
+
+MIGRATIONS: Sequence[Migration] = (one, two, three, four)
 
 
 def migrate(db: Database, path: Path, migrations: Sequence[Migration] = MIGRATIONS, version: str = __version__) -> None:

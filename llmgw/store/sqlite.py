@@ -4,18 +4,16 @@ The writer connection is the only one that checkpoints (SQLite before 3.51.3 may
 connections reset at one moment); the reader is opened read-only.
 """
 
-import secrets
 import sqlite3
-import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-import trio
 from attrs import define, field
 from sqlite_utils import Database
 
+from llmgw.store import face, meta
 from llmgw.store import lock as locking
 from llmgw.store.errors import StoreUnavailable, translated
 from llmgw.store.place import Place, prepare
@@ -25,27 +23,24 @@ from llmgw.store.turn import RunBlocking, one_thread
 
 T = TypeVar("T")
 BUSY_S = 5.0  # how long SQLite waits for a foreign program that holds the file
-CLOSE_WITHIN_S = 10.0
 
 
 @define(eq=False)
 class SqliteStore:
-    """Open: the data lock is ours. ``epoch`` is this start's number, ``cluster_id`` never changes."""
+    """Open: the data lock is ours. ``start`` is this start's number, ``cluster_id`` never changes."""
 
     place: Place
     cluster_id: str
     epoch: int
+    start: int
     _lock: locking.DataLock = field(repr=False)
     _db: Database = field(repr=False)
     _reader: sqlite3.Connection = field(repr=False)
     _run_writer: RunBlocking = field(repr=False)
     _run_reader: RunBlocking = field(repr=False)
 
-    async def write(self, change: Callable[[Database], T]) -> T:
-        """Run a change in one transaction; on disk (fsync) when this returns. Raises StoreUnavailable.
-
-        A change that has begun is finished even when the caller is cancelled, so its outcome is always known.
-        """
+    async def write(self, change: Callable[[face.Database], T], *, abandon: bool = False) -> T:
+        """On disk (fsync) when this returns. Never abandoned: the disk is ours, and the outcome always known."""
 
         def in_transaction() -> T:
             with translated(self.place.database), transaction(self._db):
@@ -53,11 +48,11 @@ class SqliteStore:
 
         return await self._run_writer(in_transaction)
 
-    async def read(self, question: Callable[[sqlite3.Connection], T]) -> T:
+    async def read(self, question: Callable[[face.Connection], T]) -> T:
         """Ask something of the last committed state. Raises StoreUnavailable."""
 
         def asked() -> T:
-            with translated(self.place.database):
+            with translated(self.place.database), one_state(self._reader):
                 return question(self._reader)
 
         return await self._run_reader(asked)
@@ -84,8 +79,12 @@ class SqliteStore:
             self._lock.release()
 
 
-def open_store(place: Place, run_blocking: Callable[[], RunBlocking] = one_thread) -> SqliteStore:
-    """Take the lock, migrate, count the start. Blocks. Raises DataLocked, StoreTooNew, StoreUnavailable.
+def open_store(
+    place: Place, run_blocking: Callable[[], RunBlocking] = one_thread, *, starts: bool = True
+) -> SqliteStore:
+    """Take the lock, migrate, count the start (only a control plane ``starts``). Blocks.
+
+    Raises DataLocked, StoreTooNew, StoreUnavailable.
 
     ``run_blocking`` makes the writer's thread and the reader's; tests pass ``lambda: inline``.
     """
@@ -98,21 +97,21 @@ def open_store(place: Place, run_blocking: Callable[[], RunBlocking] = one_threa
         db = Database(_writer(place.database), execute_plugins=False)
         undo.callback(db.conn.close)
         migrate(db, place.database, MIGRATIONS)
-        cluster_id, epoch = _begin(db)
+        cluster_id, epoch, start = _begin(db, starts)
         reader = _reader(place.database)
         undo.pop_all()
-    return SqliteStore(place, cluster_id, epoch, lock, db, reader, run_blocking(), run_blocking())
+    return SqliteStore(place, cluster_id, epoch, start, lock, db, reader, run_blocking(), run_blocking())
 
 
-@asynccontextmanager
-async def opened(place: Place) -> AsyncIterator[SqliteStore]:
-    """The store for as long as the block runs, opened and closed off the loop."""
-    store = await trio.to_thread.run_sync(open_store, place)
+@contextmanager
+def one_state(conn: sqlite3.Connection) -> Iterator[None]:
+    """What is read inside belongs together."""
+    conn.execute("begin")
     try:
-        yield store
+        yield
     finally:
-        with trio.move_on_after(CLOSE_WITHIN_S, shield=True):
-            await trio.to_thread.run_sync(store.close, abandon_on_cancel=True)
+        if conn.in_transaction:
+            conn.execute("rollback")
 
 
 def version_warning(version: tuple[int, ...]) -> str:
@@ -142,11 +141,6 @@ def _reader(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
 
 
-def _begin(db: Database) -> tuple[str, int]:
+def _begin(db: Database, starts: bool) -> tuple[str, int, int]:
     with transaction(db):
-        db.conn.execute("update leader_epoch set epoch = epoch + 1 where id = 1")
-        fresh = {"cluster_id": secrets.token_hex(16), "made_at": str(time.time())}
-        db.conn.executemany("insert or ignore into meta (key, value) values (?, ?)", fresh.items())
-        cluster_id = db.conn.execute("select value from meta where key = 'cluster_id'").fetchone()[0]
-        epoch = db.conn.execute("select epoch from leader_epoch where id = 1").fetchone()[0]
-    return str(cluster_id), int(epoch)
+        return meta.begin(db.conn, starts)

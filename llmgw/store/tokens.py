@@ -1,24 +1,21 @@
 """Operators' tokens as rows; like keys, only their digests."""
 
-import sqlite3
-
-from sqlite_utils import Database
-
 from llmgw.core.identity import Role, TokenRecord
+from llmgw.store.face import Connection, Database
 
 COLUMNS = "name, digest, role, created_at, created_by"
 
 
-def revision(conn: sqlite3.Connection) -> int:
+def revision(conn: Connection) -> int:
     return int(conn.execute("select value from meta where key = 'tokens_revision'").fetchone()[0])
 
 
-def raise_revision(conn: sqlite3.Connection) -> int:
-    conn.execute("update meta set value = cast(value as integer) + 1 where key = 'tokens_revision'")
+def raise_revision(conn: Connection) -> int:
+    conn.execute("update meta set value = cast(cast(value as bigint) + 1 as text) where key = 'tokens_revision'")
     return revision(conn)
 
 
-def every(conn: sqlite3.Connection) -> list[TokenRecord]:
+def every(conn: Connection) -> list[TokenRecord]:
     rows = conn.execute(f"select {COLUMNS} from admin_tokens order by created_at, name")
     return [TokenRecord(name, digest, Role(role), at, by) for name, digest, role, at, by in rows]
 

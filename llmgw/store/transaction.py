@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlite_utils import Database as Database  # re-exported: floors above hand it on and never look inside
+from sqlite_utils import Database
 
 
 @contextmanager

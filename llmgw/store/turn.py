@@ -1,4 +1,4 @@
-"""Where blocking work runs: on a Trio thread of its own, or inline under a mock clock."""
+"""Where blocking work runs: on Trio threads of its own, or inline under a mock clock."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -6,20 +6,34 @@ from typing import Protocol, TypeVar
 import trio
 
 T = TypeVar("T")
+THREADS = 4  # of one line to PostgreSQL: one at work, the others left behind by callers that went
 
 
 class RunBlocking(Protocol):
-    """Run blocking work and give its result. Work that has begun is finished, cancelled or not."""
+    """Run blocking work and give its result."""
 
     async def __call__(self, work: Callable[[], T], /) -> T: ...
 
 
 def one_thread() -> RunBlocking:
-    """Trio threads, one at a time: the turn is what makes one connection safe on several threads."""
+    """Trio threads, one at a time: the turn is what makes one connection safe on several threads.
+
+    Work that has begun is finished, cancelled or not.
+    """
     turn = trio.CapacityLimiter(1)
 
     async def run(work: Callable[[], T], /) -> T:
         return await trio.to_thread.run_sync(work, limiter=turn, abandon_on_cancel=False)
+
+    return run
+
+
+def leaving_threads() -> RunBlocking:
+    """Threads that a cancelled caller leaves behind; whoever leaves one sees to it that it ends."""
+    most = trio.CapacityLimiter(THREADS)
+
+    async def run(work: Callable[[], T], /) -> T:
+        return await trio.to_thread.run_sync(work, limiter=most, abandon_on_cancel=True)
 
     return run
 

@@ -7,12 +7,11 @@ from typing import NoReturn
 
 import trio
 from attrs import define, field
-from sqlite_utils import Database
 
 from llmgw.store.errors import StoreUnavailable
+from llmgw.store.face import Database, Store
 from llmgw.store.limits import StoreLimits
 from llmgw.store.spool import Spool
-from llmgw.store.sqlite import SqliteStore
 
 COLUMNS = (
     "request_id at tenant key_id band model endpoint route outcome status prompt_tokens completion_tokens"
@@ -31,7 +30,7 @@ TOGETHER = 100
 class UsageWriter:
     """``record`` from anywhere on the loop; ``run`` is a service. ``dropped`` and ``failing`` are for metrics."""
 
-    _store: SqliteStore = field(repr=False)
+    _store: Store = field(repr=False)
     _limits: StoreLimits = field(factory=StoreLimits, repr=False)
     _rows: deque[Row] = field(factory=deque, init=False, repr=False)
     _some: trio.Event = field(factory=trio.Event, init=False, repr=False)
@@ -89,8 +88,9 @@ class UsageWriter:
                 pauses = chain(PAUSES_S, iter(lambda: PAUSES_S[-1], None))
                 await self._take_up_the_spool()
                 continue
-            if len(self._rows) > self._limits.usage_queue_max // 2:
-                await self._spooled()
+            # All of them at once: they come faster than attempts do.
+            while len(self._rows) > self._limits.usage_queue_max // 2 and await self._spooled():
+                pass
             await trio.sleep(next(pauses))
 
     async def _last_flush(self) -> None:
@@ -149,7 +149,8 @@ def insert(db: Database, rows: Sequence[Row]) -> None:
         one = f"({', '.join('?' * len(COLUMNS))})"
         values = ", ".join([one] * len(group))
         db.conn.execute(
-            f"insert or ignore into usage ({', '.join(COLUMNS)}) values {values}", list(chain.from_iterable(group))
+            f"insert into usage ({', '.join(COLUMNS)}) values {values} on conflict do nothing",
+            list(chain.from_iterable(group)),
         )
 
 

@@ -6,8 +6,8 @@ import pytest
 from llmgw.control.keys import Keys
 from llmgw.control.tokens import Tokens
 from llmgw.core.identity import Operator, Role
+from llmgw.store.opening import opened
 from llmgw.store.place import Place
-from llmgw.store.sqlite import opened
 from tests.admin.desk import Desk
 from tests.clusters import plane
 

@@ -22,8 +22,9 @@ from llmgw.core.identity import Operator
 from llmgw.gateway.record import Record
 from llmgw.gateway.shadow import Tally
 from llmgw.gateway.views import as_json
+from llmgw.store.opening import opened
 from llmgw.store.place import Place
-from llmgw.store.sqlite import SqliteStore, opened
+from llmgw.store.sqlite import SqliteStore
 from tests.clusters import plane
 
 RECORD = Record("req-1", 1.0, "chat", "ok", 200, 1.25, "acme", asked="llama", model="llama", endpoint="a")

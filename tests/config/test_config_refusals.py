@@ -167,7 +167,7 @@ def test_a_url_that_is_no_base_is_refused(url):
 
 def test_no_password_is_ever_shown():
     secret = "hunter2"
-    text = f'{ONE}api_key = "{secret}\\n"\n[store]\nurl = "postgres://u:{secret}@h/d"\n'
+    text = f'{ONE}api_key = "{secret}\\n"\n[store]\nurl = "mysql://u:{secret}@h/d"\n'
     text = text.replace("http://h:1", f"http://u:{secret}@h:1")
 
     problems = problems_of(text, {"LLMGW_ADMIN__METRICS_TOKEN": f"{secret}\x7f"})

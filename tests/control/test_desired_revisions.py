@@ -10,8 +10,8 @@ from llmgw.core.engine_spec import EngineSpec, OnFull, PlacementRules, Want
 from llmgw.core.identity import Declined, Operator, Role
 from llmgw.store import audit
 from llmgw.store.desired import KEPT, Scale
+from llmgw.store.opening import opened
 from llmgw.store.place import Place
-from llmgw.store.sqlite import opened
 
 ANN = Operator("ann", Role.OPERATOR)
 WANT = Want("m", EngineSpec("vllm", gpus=1), least=2, most=2)

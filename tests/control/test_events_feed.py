@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from llmgw.control.events import KINDS, SKIPPED, Events, as_json
 from llmgw.store import events as rows
 from llmgw.store.errors import StoreUnavailable
+from llmgw.store.opening import opened
 from llmgw.store.place import Place
-from llmgw.store.sqlite import opened
 
 STEPS = st.lists(st.one_of(st.just("tell"), st.tuples(st.integers(0, 2), st.integers(1, 4))), max_size=60)
 

@@ -1,48 +1,30 @@
 """Usage rows: batched, kept while the store is away, dropped only when counted."""
 
-import sqlite3
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 import trio
 
+from llmgw.store.face import Store
 from llmgw.store.limits import StoreLimits
-from llmgw.store.place import Place
-from llmgw.store.sqlite import SqliteStore, open_store
-from llmgw.store.turn import inline
 from llmgw.store.usage import Row, UsageWriter
+from tests.stores import SQLITE, Kind
 
 LIMITS = StoreLimits(usage_queue_max=20, usage_batch_max=5, usage_flush=0.25)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    store = open_store(Place(tmp_path, tmp_path / "llmgw.db"), lambda: inline)
-    yield store
-    store.close()
+def store(any_store: Store) -> Store:
+    return any_store
 
 
 def row(id: str, at: float = 1.0) -> Row:
     return (id, at, "acme", "key_1", "gold", "m", "e", "chat", "ok", 200, 3, 4, 0, False, 0.5, None, 1)
 
 
-def ids(store: SqliteStore) -> list[str]:
-    with sqlite3.connect(store.place.database) as conn:
-        found = [id for (id,) in conn.execute("select request_id from usage order by request_id")]
-    conn.close()
-    return found
+def ids(kind: Kind) -> list[object]:
+    return [id for (id,) in kind.rows("select request_id from usage order by request_id")]
 
 
-def forbid_writing(store: SqliteStore) -> None:
-    store._db.conn.execute("pragma query_only = on")
-
-
-def allow_writing(store: SqliteStore) -> None:
-    store._db.conn.execute("pragma query_only = off")
-
-
-async def test_rows_are_on_disk_a_flush_later(store, autojump_clock, nursery):
+async def test_rows_are_on_disk_a_flush_later(store, kind, autojump_clock, nursery):
     usage = UsageWriter(store, LIMITS)
     nursery.start_soon(usage.run)
     await trio.testing.wait_all_tasks_blocked()
@@ -50,14 +32,14 @@ async def test_rows_are_on_disk_a_flush_later(store, autojump_clock, nursery):
     usage.record(row("a"))
     usage.record(row("b"))
     await trio.sleep(0.2)
-    assert ids(store) == []
+    assert ids(kind) == []
     await trio.sleep(0.1)
 
-    assert ids(store) == ["a", "b"]
+    assert ids(kind) == ["a", "b"]
     assert (usage.written, usage.waiting, usage.dropped) == (2, 0, 0)
 
 
-async def test_a_full_batch_does_not_wait_for_the_flush(store, autojump_clock, nursery):
+async def test_a_full_batch_does_not_wait_for_the_flush(store, kind, autojump_clock, nursery):
     usage = UsageWriter(store, LIMITS)
     nursery.start_soon(usage.run)
     await trio.testing.wait_all_tasks_blocked()
@@ -66,10 +48,10 @@ async def test_a_full_batch_does_not_wait_for_the_flush(store, autojump_clock, n
         usage.record(row(str(n)))
     await trio.testing.wait_all_tasks_blocked()
 
-    assert len(ids(store)) == 5
+    assert len(ids(kind)) == 5
 
 
-async def test_the_same_request_twice_is_one_row(store, autojump_clock, nursery):
+async def test_the_same_request_twice_is_one_row(store, kind, autojump_clock, nursery):
     usage = UsageWriter(store, LIMITS)
     nursery.start_soon(usage.run)
 
@@ -77,10 +59,10 @@ async def test_the_same_request_twice_is_one_row(store, autojump_clock, nursery)
     usage.record(row("a"))
     await trio.sleep(1)
 
-    assert ids(store) == ["a"]
+    assert ids(kind) == ["a"]
 
 
-async def test_what_waits_at_the_end_is_written(store):
+async def test_what_waits_at_the_end_is_written(store, kind):
     usage = UsageWriter(store, LIMITS)
     for n in range(12):
         usage.record(row(str(n)))
@@ -88,10 +70,10 @@ async def test_what_waits_at_the_end_is_written(store):
     with trio.move_on_after(0):
         await usage.run()
 
-    assert len(ids(store)) == 12
+    assert len(ids(kind)) == 12
 
 
-async def test_beyond_its_bound_the_queue_drops_and_counts(store):
+async def test_beyond_its_bound_the_queue_drops_and_counts(store, kind):
     usage = UsageWriter(store, LIMITS)
 
     for n in range(25):
@@ -100,27 +82,27 @@ async def test_beyond_its_bound_the_queue_drops_and_counts(store):
     assert (usage.waiting, usage.dropped) == (20, 5)
 
 
-async def test_while_the_store_is_away_rows_are_kept_and_written_later(store, autojump_clock, nursery):
+async def test_while_the_store_is_away_rows_are_kept_and_written_later(store, kind, autojump_clock, nursery):
     usage = UsageWriter(store, LIMITS)
     nursery.start_soon(usage.run)
-    forbid_writing(store)
+    kind.goes_away(store)
     for n in range(8):
         usage.record(row(str(n)))
     await trio.sleep(3)
     assert usage.waiting == 8
-    assert "can't be written" in usage.failing
+    assert ("can't be written" if kind.name == SQLITE else "is away") in usage.failing
 
-    allow_writing(store)
+    kind.comes_back(store)
     await trio.sleep(10)
 
-    assert len(ids(store)) == 8
+    assert len(ids(kind)) == 8
     assert usage.failing == ""
 
 
-async def test_rows_that_fill_half_the_queue_wait_on_disk_instead(store, autojump_clock, nursery):
+async def test_rows_that_fill_half_the_queue_wait_on_disk_instead(store, kind, autojump_clock, nursery):
     usage = UsageWriter(store, LIMITS)
     nursery.start_soon(usage.run)
-    forbid_writing(store)
+    kind.goes_away(store)
     for n in range(20):
         usage.record(row(f"{n:02}"))
     await trio.sleep(30)
@@ -129,36 +111,36 @@ async def test_rows_that_fill_half_the_queue_wait_on_disk_instead(store, autojum
         usage.record(row(f"{n:02}"))
     await trio.sleep(30)
 
-    allow_writing(store)
+    kind.comes_back(store)
     await trio.sleep(30)
 
-    assert ids(store) == [f"{n:02}" for n in range(30)]
+    assert ids(kind) == [f"{n:02}" for n in range(30)]
     assert usage.dropped == 0
     assert not (store.place.data_dir / "usage.spool").exists()
 
 
-async def test_at_the_end_without_a_store_rows_go_to_disk_and_the_next_start_takes_them_up(store, autojump_clock):
-    forbid_writing(store)
+async def test_at_the_end_without_a_store_rows_go_to_disk_and_the_next_start_takes_them_up(store, kind, autojump_clock):
+    kind.goes_away(store)
     usage = UsageWriter(store, LIMITS)
     for n in range(12):
         usage.record(row(f"{n:02}"))
     with trio.move_on_after(0):
         await usage.run()
-    assert ids(store) == []
+    assert usage.written == usage.dropped == 0
     spool = store.place.data_dir / "usage.spool"
     spool.write_bytes(spool.read_bytes() + b'["torn", 1.0, "ac')
 
-    allow_writing(store)
+    kind.comes_back(store)
     later = UsageWriter(store, LIMITS)
     with trio.move_on_after(0.5):
         await later.run()
 
-    assert ids(store) == [f"{n:02}" for n in range(12)]
+    assert ids(kind) == [f"{n:02}" for n in range(12)]
     assert later.dropped == 1  # the torn line
 
 
-async def test_a_spool_has_a_size_and_what_does_not_fit_is_counted(store):
-    forbid_writing(store)
+async def test_a_spool_has_a_size_and_what_does_not_fit_is_counted(store, kind):
+    kind.goes_away(store)
     usage = UsageWriter(store, StoreLimits(usage_queue_max=20, usage_batch_max=5, spool_max=600))
     for n in range(20):
         usage.record(row(str(n)))

@@ -20,8 +20,9 @@ from llmgw.control.tokens import Tokens
 from llmgw.core.identity import Declined, Operator, Role
 from llmgw.store import audit
 from llmgw.store.errors import DataLocked, StoreUnavailable
+from llmgw.store.face import Store
+from llmgw.store.opening import opened
 from llmgw.store.place import Place
-from llmgw.store.sqlite import SqliteStore, opened
 
 T = TypeVar("T")
 
@@ -86,52 +87,52 @@ class DirectApi:
         }
 
     async def _on_the_store(self, answer: "_Answer", name: str, body: Any, params: Mapping[str, Any]) -> Any:
-        async with opened(self.where) as store:
+        async with opened(self.where, starts=False) as store:
             return await answer(store, name, body, params)
 
-    async def _keys(self, store: SqliteStore, _: str, body: Any, params: Mapping[str, Any]) -> Any:
+    async def _keys(self, store: Store, _: str, body: Any, params: Mapping[str, Any]) -> Any:
         return {"keys": [key_entries.as_json(k) for k in await (await Keys.load(store)).list()]}
 
-    async def _create_key(self, store: SqliteStore, _: str, body: Any, params: Mapping[str, Any]) -> Any:
+    async def _create_key(self, store: Store, _: str, body: Any, params: Mapping[str, Any]) -> Any:
         new_tenant, why = body.pop("new_tenant", False), body.pop("why", "")
         entry, keys = _good(key_entry(body)), await Keys.load(store)
         made = await keys.create(self._me, entry, new_tenant=new_tenant, known_models=self.models, why=why)
         created = _good(made)
         return {"key": created.secret_key, "record": key_entries.as_json(created.record)}
 
-    async def _import_keys(self, store: SqliteStore, _: str, body: Any, params: Mapping[str, Any]) -> Any:
+    async def _import_keys(self, store: Store, _: str, body: Any, params: Mapping[str, Any]) -> Any:
         entries: list[KeyEntry] = [_good(key_entry(raw, with_key=True)) for raw in body["entries"]]
         keys = await Keys.load(store)
         done = _good(await keys.import_keys(self._me, entries, known_models=self.models, why=body.get("why", "")))
         records = [key_entries.as_json(r) for r in done.records]
         return {"imported": len(records), "new_tenants": list(done.new_tenants), "records": records}
 
-    async def _revoke_key(self, store: SqliteStore, name: str, body: Any, params: Mapping[str, Any]) -> Any:
+    async def _revoke_key(self, store: Store, name: str, body: Any, params: Mapping[str, Any]) -> Any:
         keys = await Keys.load(store)
         return {"record": key_entries.as_json(_good(await keys.revoke(self._me, name, params.get("why", ""))))}
 
-    async def _tenants(self, store: SqliteStore, _: str, body: Any, params: Mapping[str, Any]) -> Any:
+    async def _tenants(self, store: Store, _: str, body: Any, params: Mapping[str, Any]) -> Any:
         found = await (await Keys.load(store)).tenants()
         return {"tenants": [{"name": name, "created_at": at} for name, at in found]}
 
-    async def _tokens(self, store: SqliteStore, _: str, body: Any, params: Mapping[str, Any]) -> Any:
+    async def _tokens(self, store: Store, _: str, body: Any, params: Mapping[str, Any]) -> Any:
         return {"tokens": [tokens.as_json(t) for t in await (await Tokens.load(store)).list()]}
 
-    async def _create_token(self, store: SqliteStore, _: str, body: Any, params: Mapping[str, Any]) -> Any:
+    async def _create_token(self, store: Store, _: str, body: Any, params: Mapping[str, Any]) -> Any:
         made = await (await Tokens.load(store)).create(self._me, body["name"], Role(body["role"]), body.get("why", ""))
         created = _good(made)
         return {"token": created.token, "record": tokens.as_json(created.record)}
 
-    async def _revoke_token(self, store: SqliteStore, name: str, body: Any, params: Mapping[str, Any]) -> Any:
+    async def _revoke_token(self, store: Store, name: str, body: Any, params: Mapping[str, Any]) -> Any:
         revoked = await (await Tokens.load(store)).revoke(self._me, name, params.get("why", ""))
         return {"record": tokens.as_json(_good(revoked))}
 
-    async def _audit(self, store: SqliteStore, _: str, body: Any, params: Mapping[str, Any]) -> Any:
+    async def _audit(self, store: Store, _: str, body: Any, params: Mapping[str, Any]) -> Any:
         acts = await store.read(lambda conn: audit.recent(conn, int(params.get("limit", 100))))
         return {"audit": [audit.as_json(act) for act in acts]}
 
 
-_Answer = Callable[[SqliteStore, str, Any, Mapping[str, Any]], Awaitable[Any]]
+_Answer = Callable[[Store, str, Any, Mapping[str, Any]], Awaitable[Any]]
 
 
 def _good(result: T | Declined) -> T:

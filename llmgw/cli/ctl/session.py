@@ -96,7 +96,7 @@ class Session:
         if _runs(where):
             url = str(lock.holder(where.lock).get("admin") or ADMIN_URL)
             return self._http(url, token or _first_token(where), self.ca)
-        meant = bool(self.data_dir or self.config)
+        meant = bool(self.data_dir or self.config or where.url)
         if not meant and not where.database.exists():
             hint = "start `llmgw server`, or say which: --url, --context, --config or --data-dir"
             raise Failure(f"no gateway runs here and {where.data_dir} holds no store", Exit.UNREACHABLE, hint)
@@ -105,11 +105,18 @@ class Session:
         return DirectApi(where, model_names(said) if self.config else None)
 
     def _place(self, store: Mapping[str, Any]) -> Place:
+        from llmgw.config.problems import Refused
+        from llmgw.config.secrets import secret_of
+
         env = os.environ
         url = env.get("LLMGW_STORE__URL", str(store.get("url", "")))
         data_dir = self.data_dir or env.get("LLMGW_STORE__DATA_DIR") or str(store.get("data_dir", ""))
         try:
-            return place(StoreLimits(url="" if self.data_dir else url, data_dir=data_dir), env)
+            # A folder that is named alone means the store in it.
+            said = None if self.data_dir and not self.config else secret_of(url, env)
+            return place(StoreLimits(url=said, data_dir=data_dir), env)
+        except Refused as refused:
+            raise Failure(f"store.url: {refused.what}", Exit.USAGE, refused.what_to_do) from None
         except StoreUnavailable as error:
             raise Failure(str(error), Exit.USAGE) from error
 

@@ -1,0 +1,166 @@
+"""The door to a store on PostgreSQL: the same face as SQLite's, shared with other control planes.
+
+One write at a time among all of them, by an advisory lock that each transaction takes first and its end gives back: a
+change may read, decide and write, as on SQLite. A process that stands still inside one is put out after two seconds.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TypeVar
+
+import psycopg
+from attrs import define, field
+from psycopg import errors
+
+from llmgw.store import face, meta
+from llmgw.store import lock as locking
+from llmgw.store.connecting import MIGRATING, Raw, Target, connect, refuse_pooler
+from llmgw.store.dialect import InPostgres, PostgresDatabase
+from llmgw.store.errors import StoreUncertain
+from llmgw.store.lines import Line, Lines, Use
+from llmgw.store.place import Place, prepare
+from llmgw.store.postgres_errors import translated
+from llmgw.store.postgres_schema import MIGRATIONS, WRITING, migrate
+from llmgw.store.turn import RunBlocking, leaving_threads, one_thread
+
+T = TypeVar("T")
+ATTEMPTS = 3  # of a change that other transactions were in the way of
+
+_BEGIN_READING = "begin isolation level repeatable read read only"
+_BEGIN_WRITING = f"begin isolation level read committed; select pg_advisory_xact_lock({WRITING})"
+_IN_THE_WAY = (errors.SerializationFailure, errors.DeadlockDetected, errors.ReadOnlySqlTransaction)
+
+
+@define(eq=False)
+class PostgresStore:
+    place: Place
+    cluster_id: str
+    epoch: int
+    start: int
+    warning: str
+    _lines: Lines = field(repr=False)
+    _run_beside: RunBlocking = field(repr=False)
+    _lock: locking.DataLock | None = field(repr=False)
+
+    async def write(self, change: Callable[[face.Database], T], *, abandon: bool = False) -> T:
+        """See ``Store.write``. Raises StoreUncertain when the answer to the commit was lost."""
+
+        def changed(line: Line, use: Use) -> T:
+            try:
+                result = change(PostgresDatabase(InPostgres(line.conn)))
+            except BaseException:
+                _roll_back(line)
+                raise
+            _commit(line, use)
+            return result
+
+        with translated(self.place.shown):
+            for _ in range(ATTEMPTS - 1):
+                try:
+                    return await self._lines.use(self._lines.writing, changed, _begin_writing, abandon=abandon)
+                except _IN_THE_WAY:
+                    continue  # nothing was changed; a read-only server has been forgotten
+            return await self._lines.use(self._lines.writing, changed, _begin_writing, abandon=abandon)
+
+    async def read(self, question: Callable[[face.Connection], T]) -> T:
+        """See ``Store.read``."""
+
+        def asked(line: Line, _: Use) -> T:
+            try:
+                return question(InPostgres(line.conn))
+            finally:
+                _roll_back(line)
+
+        with translated(self.place.shown):
+            return await self._lines.use(self._lines.reading, asked, _begin_reading, abandon=True)
+
+    async def beside(self, work: Callable[[], T]) -> T:
+        return await self._run_beside(work)
+
+    def advertise(self, admin_url: str) -> None:
+        if self._lock is not None:
+            self._lock.say(admin=admin_url)
+
+    def close(self) -> None:
+        try:
+            self._lines.close()
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+
+
+def open_postgres(
+    place: Place,
+    run_blocking: Callable[[], RunBlocking] = leaving_threads,
+    beside: Callable[[], RunBlocking] = one_thread,
+    *,
+    starts: bool = True,
+) -> PostgresStore:
+    """Migrate, and count the start. Blocks. Raises DataLocked, StoreTooNew, StoreUnavailable.
+
+    The data directory is locked by who ``starts``, for what lies in it beside the store: the spool, the admin token.
+    """
+    assert place.url is not None
+    target = Target.of(place.url, "server" if starts else "tool")
+    with ExitStack() as undo, translated(target.shown):
+        lock = None
+        if starts:
+            prepare(place.data_dir)
+            lock = locking.take(place.lock)
+            undo.callback(lock.release)
+        conn = undo.enter_context(connect(target, MIGRATING))
+        with connect(target) as other:
+            refuse_pooler(conn, other, target)
+        migrate(conn, target.shown, MIGRATIONS, may_change=starts)
+        cluster_id, epoch, start = _begun(conn, starts)
+        warning = _warning(conn)
+        conn.close()
+        undo.pop_all()
+    lines = Lines(target, run_blocking())
+    return PostgresStore(place, cluster_id, epoch, start, warning, lines, beside(), lock)
+
+
+def _begun(conn: Raw, starts: bool) -> tuple[str, int, int]:
+    conn.execute(_BEGIN_WRITING)
+    began = meta.begin(InPostgres(conn), starts)
+    conn.execute("commit")
+    return began
+
+
+def _warning(conn: Raw) -> str:
+    row = conn.execute("select current_setting('fsync')").fetchone()
+    return "" if row == ("on",) else "PostgreSQL runs with fsync off: what it acknowledged may be lost in a crash"
+
+
+def _begin_reading(line: Line) -> None:
+    line.conn.execute(_BEGIN_READING)
+
+
+def _begin_writing(line: Line) -> None:
+    """Waits for other writers twice as long as the lock timeout, which outlasts one that stands still."""
+    try:
+        line.conn.execute(_BEGIN_WRITING)
+    except errors.LockNotAvailable:
+        line.conn.execute("rollback")
+        line.conn.execute(_BEGIN_WRITING)
+
+
+def _commit(line: Line, use: Use) -> None:
+    use.committing = True
+    try:
+        done = line.conn.execute("commit").statusmessage
+    except psycopg.Error as error:
+        if line.conn.closed or line.conn.broken:
+            raise StoreUncertain(f"the store went away during a change, which may be done: {error}") from error
+        raise
+    use.committing = False
+    if done != "COMMIT":
+        raise AssertionError("a statement of the change failed, and the change went on without it")
+
+
+def _roll_back(line: Line) -> None:
+    """A line whose end of a transaction is not sure is not used again; what ends a reading must not hide its error."""
+    try:
+        line.conn.execute("rollback")
+    except psycopg.Error:
+        line.conn.close()
