@@ -104,7 +104,8 @@ class Server:
 
     def resume(self) -> None:
         for pid in self.pids():
-            os.kill(pid, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):  # its client went meanwhile
+                os.kill(pid, signal.SIGCONT)
 
     def pids(self) -> list[int]:
         try:

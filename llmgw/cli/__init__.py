@@ -12,6 +12,7 @@ from llmgw.cli.lazy import LazyGroup
 COMMANDS = {
     "server": ("llmgw.cli.server", "Run the gateway."),
     "agent": ("llmgw.cli.agent", "Run engines on this node for a control plane."),
+    "store": ("llmgw.cli.store", "Move the store to another database, back it up, restore it."),
     "certs": ("llmgw.cli.certs", "Certificates for the agents' listener."),
     "check-config": ("llmgw.cli.check_config", "Read a config file and say what is wrong with it."),
     "import": ("llmgw.cli.importing", "Turn another gateway's config into llmgw.toml."),

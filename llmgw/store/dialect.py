@@ -10,7 +10,7 @@ from psycopg import adapters
 from psycopg.adapt import AdaptersMap, Dumper
 from psycopg.types.string import StrDumperUnknown
 
-from llmgw.store.face import FOR_SHARE
+from llmgw.store.face import FOR_SHARE, storable
 
 _INT2 = 21  # grows into any integer column by itself
 
@@ -19,13 +19,6 @@ _INT2 = 21  # grows into any integer column by itself
 def in_postgres(sql: str) -> str:
     """``?`` stands for a value, nowhere for itself."""
     return sql.replace("%", "%%").replace("?", "%s").replace(FOR_SHARE, "for share")
-
-
-def storable(text: str) -> str:
-    """What both dialects can hold: PostgreSQL knows no NUL in a text, and neither knows half a surrogate pair."""
-    if "\0" not in text and text.isascii():
-        return text
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 class _Text(StrDumperUnknown):

@@ -84,3 +84,10 @@ class Store(Protocol):
     def close(self) -> None:
         """Blocks."""
         ...
+
+
+def storable(text: str) -> str:
+    """What both dialects can hold: PostgreSQL knows no NUL in a text, and neither knows half a surrogate pair."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()

@@ -138,6 +138,10 @@ class Lines:
         while self._idle:
             self._idle.popleft()[1].close()
 
+    def keep(self, line: Line) -> None:
+        """One that somebody else opened, and that nothing is begun on."""
+        self._idle.append((self._generation, line))
+
     def forget(self) -> None:
         """No connection made before now is used again."""
         self._generation += 1

@@ -109,14 +109,16 @@ def open_postgres(
             lock = locking.take(place.lock)
             undo.callback(lock.release)
         conn = undo.enter_context(connect(target, MIGRATING))
-        with connect(target) as other:
-            refuse_pooler(conn, other, target)
+        first = connect(target)
+        undo.callback(first.close)
+        refuse_pooler(conn, first, target)
         migrate(conn, target.shown, MIGRATIONS, may_change=starts)
         cluster_id, epoch, start = _begun(conn, starts)
         warning = _warning(conn)
         conn.close()
         undo.pop_all()
     lines = Lines(target, run_blocking())
+    lines.keep(Line(first))  # from now on others see that the store is in use
     return PostgresStore(place, cluster_id, epoch, start, warning, lines, beside(), lock)
 
 

@@ -70,6 +70,15 @@ class SqliteStore:
         """Say in the lock file where our admin listener is, so that ctl on this machine finds it."""
         self._lock.say(admin=admin_url)
 
+    @property
+    def database(self) -> Database:
+        """For a tool that holds the store alone."""
+        return self._db
+
+    @property
+    def raw(self) -> sqlite3.Connection:
+        return self._db.conn
+
     def close(self) -> None:
         """The reader first: the last connection to close checkpoints, and that must be the writer."""
         try:
@@ -98,7 +107,7 @@ def open_store(
         undo.callback(db.conn.close)
         migrate(db, place.database, MIGRATIONS)
         cluster_id, epoch, start = _begin(db, starts)
-        reader = _reader(place.database)
+        reader = read_only(place.database)
         undo.pop_all()
     return SqliteStore(place, cluster_id, epoch, start, lock, db, reader, run_blocking(), run_blocking())
 
@@ -136,7 +145,8 @@ def _writer(path: Path) -> sqlite3.Connection:
     return conn
 
 
-def _reader(path: Path) -> sqlite3.Connection:
+def read_only(path: Path) -> sqlite3.Connection:
+    """A connection that never checkpoints, so that it may belong to another process than the writer."""
     uri = f"{path.resolve().as_uri()}?mode=ro"
     return sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
 
