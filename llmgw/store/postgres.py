@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import TypeVar
 
 import psycopg
+import trio
 from attrs import define, field
 from psycopg import errors
 
@@ -19,16 +20,15 @@ from llmgw.store.dialect import InPostgres, PostgresDatabase
 from llmgw.store.errors import StoreUncertain
 from llmgw.store.lines import Line, Lines, Use
 from llmgw.store.place import Place, prepare
-from llmgw.store.postgres_errors import translated
+from llmgw.store.postgres_errors import came_to_nothing, translated
 from llmgw.store.postgres_schema import MIGRATIONS, WRITING, migrate
 from llmgw.store.turn import RunBlocking, leaving_threads, one_thread
 
 T = TypeVar("T")
-ATTEMPTS = 3  # of a change that other transactions were in the way of
+ATTEMPTS = 3
 
 _BEGIN_READING = "begin isolation level repeatable read read only"
 _BEGIN_WRITING = f"begin isolation level read committed; select pg_advisory_xact_lock({WRITING})"
-_IN_THE_WAY = (errors.SerializationFailure, errors.DeadlockDetected, errors.ReadOnlySqlTransaction)
 
 
 @define(eq=False)
@@ -54,13 +54,7 @@ class PostgresStore:
             _commit(line, use)
             return result
 
-        with translated(self.place.shown):
-            for _ in range(ATTEMPTS - 1):
-                try:
-                    return await self._lines.use(self._lines.writing, changed, _begin_writing, abandon=abandon)
-                except _IN_THE_WAY:
-                    continue  # nothing was changed; a read-only server has been forgotten
-            return await self._lines.use(self._lines.writing, changed, _begin_writing, abandon=abandon)
+        return await self._again(self._lines.writing, changed, _begin_writing, abandon=abandon)
 
     async def read(self, question: Callable[[face.Connection], T]) -> T:
         """See ``Store.read``."""
@@ -71,8 +65,25 @@ class PostgresStore:
             finally:
                 _roll_back(line)
 
+        return await self._again(self._lines.reading, asked, _begin_reading, abandon=True)
+
+    async def _again(
+        self,
+        seats: trio.CapacityLimiter,
+        work: Callable[[Line, Use], T],
+        begin: Callable[[Line], None],
+        *,
+        abandon: bool,
+    ) -> T:
+        """Until it has its way, within bounds: what came to nothing is begun anew, on another connection if need be."""
         with translated(self.place.shown):
-            return await self._lines.use(self._lines.reading, asked, _begin_reading, abandon=True)
+            for _ in range(ATTEMPTS - 1):
+                try:
+                    return await self._lines.use(seats, work, begin, abandon=abandon)
+                except psycopg.Error as error:
+                    if not came_to_nothing(error):
+                        raise
+            return await self._lines.use(seats, work, begin, abandon=abandon)
 
     async def beside(self, work: Callable[[], T]) -> T:
         return await self._run_beside(work)

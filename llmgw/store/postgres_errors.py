@@ -21,6 +21,7 @@ _WORDS = {
     "57014": "{where} was too slow: {says}",
     "40": "{where}: other writers were in the way ({says}); try again",
 }
+_AGAIN = ("40", "08", "57P", "25006", "25P03")
 # A pooler in front that knows no sessions; the texts are PgBouncer's.
 _POOLER = ("unsupported startup parameter", "pgbouncer", "query_wait_timeout", "no more connections allowed")
 POOLED = (
@@ -51,6 +52,15 @@ def is_mistake(error: psycopg.Error) -> bool:
 def is_lost(error: BaseException, conn: psycopg.Connection[object]) -> bool:
     """The connection is of no use any more, or leads to a server that takes no writes."""
     return conn.closed or conn.broken or isinstance(error, errors.ReadOnlySqlTransaction | errors.AdminShutdown)
+
+
+def came_to_nothing(error: psycopg.Error) -> bool:
+    """Other transactions were in the way, or the connection ended before the commit, or led to a server that no more
+    takes writes: the same may be tried again, elsewhere. (Who lost the answer to a commit raises StoreUncertain.)"""
+    state = error.sqlstate
+    if isinstance(error, psycopg.OperationalError) and state is None:
+        return True
+    return state is not None and state.startswith(_AGAIN)
 
 
 def in_words(error: psycopg.Error, where: str) -> StoreUnavailable:

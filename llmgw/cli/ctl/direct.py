@@ -38,7 +38,7 @@ class DirectApi:
         answer = self._answers().get((method, head, bool(name)))
         if answer is None:
             raise self._nobody()
-        fresh = not self.where.database.exists()
+        fresh = not self.where.url and not self.where.database.exists()
         if fresh and method != "POST":  # a first key or token may make the store, a question or a typing error not
             hint = "check --data-dir or --config; `llmgw server` and `llmgw ctl keys create` make a new store"
             raise Failure(f"there is no store in {self.where.database.parent}", Exit.NOT_FOUND, hint)
