@@ -9,6 +9,7 @@ import pytest
 from attrs import field, frozen
 
 from llmgw.core.secret import Secret
+from llmgw.store.errors import StoreUnavailable
 from llmgw.store.face import Store
 from llmgw.store.place import Place
 from llmgw.store.postgres import open_postgres
@@ -17,6 +18,13 @@ from llmgw.store.turn import inline
 from tests.postgres_server import Server, running
 
 SQLITE, POSTGRES = KINDS = ("sqlite", "postgres")
+
+
+class Broken:
+    """A connection that leads nowhere."""
+
+    def execute(self, *_: object) -> None:
+        raise StoreUnavailable("away")
 
 
 @frozen
@@ -49,6 +57,17 @@ class Kind:
             store._db.conn.execute("pragma query_only = off")
         else:
             self.server.sql(f"alter database {self.database} allow_connections true")
+
+    @contextmanager
+    def unreadable(self, store: Store) -> Iterator[None]:
+        if self.server is None:
+            reader, store._reader = store._reader, Broken()
+            yield
+            store._reader = reader
+        else:
+            self.goes_away(store)
+            yield
+            self.comes_back(store)
 
     def rows(self, question: str) -> list[tuple[object, ...]]:
         """Asked past the store."""

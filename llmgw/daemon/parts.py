@@ -184,6 +184,7 @@ class Parts:
             "usage_rows_dropped_total": ("usage rows that found the queue full", self.usage.dropped),
             "usage_failing": ("1 while the store does not take usage rows", float(bool(self.usage.failing))),
             "usage_rows_waiting": ("usage rows not yet on disk", self.usage.waiting),
+            "usage_spool_bytes": ("usage rows that wait on disk while the store is away", self.usage.spooled),
             "keys_stale": ("1 while the store can't be read", float(self.keys.stale)),
             "config_revision": ("of the fleet in use", self.live.fleet.revision),
             "ready": ("1 if some endpoint is usable", float(self.ready(None) is None)),

@@ -20,7 +20,8 @@ COLUMNS = (
 Row = tuple[str, float, str, str, str, str, str, str, str, int, int, int, int, bool, float, float | None, int]
 
 PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # between attempts while the store is away; the last one repeats
-LAST_FLUSH_WITHIN_S = 5.0
+LAST_FLUSH_WITHIN_S = 3.0
+LAST_SPOOL_WITHIN_S = 3.0
 # Rows a statement. SQLite gives the GIL away at every step: with one row a step, a writer beside a busy
 # loop waited for it 2,000 times a batch and wrote 2,500 rows/s; with 100 it writes 70,000.
 TOGETHER = 100
@@ -60,6 +61,11 @@ class UsageWriter:
         """Rows in memory that are not on disk yet."""
         return len(self._rows)
 
+    @property
+    def spooled(self) -> int:
+        """Bytes of rows that wait on disk for the store."""
+        return self._spool.size
+
     async def run(self) -> NoReturn:
         """Write what comes; at the end (cancel) what is left, for a bounded time."""
         try:
@@ -70,6 +76,8 @@ class UsageWriter:
         finally:
             with trio.move_on_after(LAST_FLUSH_WITHIN_S, shield=True):
                 await self._last_flush()
+            with trio.move_on_after(LAST_SPOOL_WITHIN_S, shield=True):
+                await self._keep_on_disk()
 
     async def _wait_for_a_batch(self) -> None:
         if not self._rows:
@@ -94,8 +102,13 @@ class UsageWriter:
             await trio.sleep(next(pauses))
 
     async def _last_flush(self) -> None:
+        while self._rows and await self._written(self._next()):
+            pass
+
+    async def _keep_on_disk(self) -> None:
+        """What the store didn't take: the next start does. What the spool has no room for is counted."""
         while self._rows:
-            if not await self._written(self._next()) and not await self._spooled():
+            if not await self._spooled():
                 self.dropped += len(self._rows)
                 self._rows.clear()
 
@@ -103,9 +116,9 @@ class UsageWriter:
         return list(islice(self._rows, self._limits.usage_batch_max))
 
     async def _written(self, batch: Sequence[Row]) -> bool:
-        """Rows leave the queue only once they are on disk."""
+        """Rows leave the queue only once they are on disk. Let go in between they are written again: harmless."""
         try:
-            await self._store.write(lambda db: insert(db, batch))
+            await self._store.write(lambda db: insert(db, batch), abandon=True)
         except StoreUnavailable as error:
             self.failing = str(error)
             return False
@@ -133,7 +146,7 @@ class UsageWriter:
         lost = self._spool.lost
         try:
             for batch in self._spool.batches(self._limits.usage_batch_max, Row):
-                await self._store.write(lambda db, batch=batch: insert(db, batch))  # type: ignore[misc]
+                await self._store.write(lambda db, batch=batch: insert(db, batch), abandon=True)  # type: ignore[misc]
                 self.written += len(batch)
         except StoreUnavailable as error:
             self.failing = str(error)

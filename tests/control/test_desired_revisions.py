@@ -10,8 +10,6 @@ from llmgw.core.engine_spec import EngineSpec, OnFull, PlacementRules, Want
 from llmgw.core.identity import Declined, Operator, Role
 from llmgw.store import audit
 from llmgw.store.desired import KEPT, Scale
-from llmgw.store.opening import opened
-from llmgw.store.place import Place
 
 ANN = Operator("ann", Role.OPERATOR)
 WANT = Want("m", EngineSpec("vllm", gpus=1), least=2, most=2)
@@ -19,9 +17,8 @@ STOPS = evolve(WANT, rules=PlacementRules(on_full=OnFull.STOP_FIRST))
 
 
 @pytest.fixture
-async def store(tmp_path):
-    async with opened(Place(tmp_path, tmp_path / "llmgw.db")) as store:
-        yield store
+def store(any_store):
+    return any_store
 
 
 # -- revisions -----------------------------------------------------------------------------------------------

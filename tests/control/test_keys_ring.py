@@ -1,8 +1,6 @@
 """Keys: what an operator asks is on disk and in the ring, or declined with a reason."""
 
 import string
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import trio
@@ -26,18 +24,15 @@ from llmgw.core.identity import (
 from llmgw.store import audit
 from llmgw.store import keys as rows
 from llmgw.store.errors import StoreUnavailable
-from llmgw.store.place import Place
-from llmgw.store.sqlite import SqliteStore, open_store
-from llmgw.store.turn import inline
+from llmgw.store.face import Store
+from llmgw.store.opening import opened
 
 ME = Operator("me", Role.ADMIN)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    store = open_store(Place(tmp_path, tmp_path / "llmgw.db"), lambda: inline)
-    yield store
-    store.close()
+def store(any_store: Store) -> Store:
+    return any_store
 
 
 async def made(keys: Keys, tenant: str = "acme", **more: object) -> Created:
@@ -57,7 +52,7 @@ async def test_a_new_key_is_known_at_once_and_after_a_restart(store):
     assert again.ring.revision == keys.ring.revision == 1
 
 
-async def test_a_key_is_never_stored_or_shown_whole(store):
+async def test_a_key_is_never_stored_or_shown_whole(kind, store):
     keys = await Keys.load(store)
 
     created = await made(keys)
@@ -65,8 +60,8 @@ async def test_a_key_is_never_stored_or_shown_whole(store):
     assert well_formed(created.secret_key)
     assert created.secret_key not in repr(created)
     assert await keys.list() == [created.record]
-    store._db.conn.execute("pragma wal_checkpoint(truncate)")
-    assert created.secret_key.encode() not in store.place.database.read_bytes()
+    assert created.secret_key not in repr(kind.rows("select * from keys"))
+    assert created.secret_key not in repr(kind.rows("select * from audit"))
     assert created.secret_key not in repr(await store.read(audit.recent))
 
 
@@ -232,29 +227,23 @@ async def test_a_change_between_two_of_ours_is_not_missed(store, autojump_clock,
     assert ours.ring.find(other.secret_key, 0.0)
 
 
-async def test_while_the_store_is_away_keys_that_are_known_go_on(store, autojump_clock, nursery):
+async def test_while_the_store_is_away_keys_that_are_known_go_on(kind, store, autojump_clock, nursery):
     keys = await Keys.load(store)
     created = await made(keys)
     nursery.start_soon(keys.follow)
-    reader = store._reader
 
-    class Broken:
-        def execute(self, *_: object) -> None:
-            raise StoreUnavailable("away")
+    with kind.unreadable(store):
+        await trio.sleep(2)
+        assert keys.stale
+        assert keys.ring.find(created.secret_key, 0.0)
 
-    store._reader = Broken()
-    await trio.sleep(2)
-    assert keys.stale
-    assert keys.ring.find(created.secret_key, 0.0)
-
-    store._reader = reader
     await trio.sleep(2)
     assert not keys.stale
 
 
-async def test_a_key_the_disk_refused_is_not_honoured(store):
+async def test_a_key_the_store_refused_is_not_honoured(kind, store):
     keys = await Keys.load(store)
-    store._db.conn.execute("pragma query_only = on")
+    kind.goes_away(store)
 
     with pytest.raises(StoreUnavailable):
         await keys.create(ME, KeyEntry("acme"), new_tenant=True)
@@ -283,8 +272,12 @@ async def test_every_change_says_who_what_and_why(store):
     assert revoked.after["revoked_at"] == 7.0
 
 
-async def test_keys_made_at_the_same_time_are_all_in_the_ring(tmp_path):
-    store = open_store(Place(tmp_path, tmp_path / "llmgw.db"))
+async def test_keys_made_at_the_same_time_are_all_in_the_ring(kind):
+    async with opened(kind.place) as store:
+        await _twenty_at_once(store)
+
+
+async def _twenty_at_once(store: Store) -> None:
     keys = await Keys.load(store)
     created: list[Created] = []
 
@@ -297,7 +290,6 @@ async def test_keys_made_at_the_same_time_are_all_in_the_ring(tmp_path):
 
     assert all(keys.ring.find(c.secret_key, 0.0) for c in created)
     assert keys.ring.revision == await store.read(rows.revision) == 20
-    store.close()
 
 
 async def test_a_key_that_expires_is_refused_from_then_on(store):

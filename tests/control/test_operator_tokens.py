@@ -1,8 +1,6 @@
 """Operators' tokens: named, with a role, shown once."""
 
 import stat
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import trio
@@ -11,19 +9,15 @@ from llmgw.control.tokens import FIRST, CreatedToken, Tokens
 from llmgw.core.identity import TOKEN_PREFIX, Declined, Operator, Role, TokenRecord, well_formed
 from llmgw.store import audit
 from llmgw.store.errors import StoreUnavailable
-from llmgw.store.place import Place
+from llmgw.store.face import Store
 from llmgw.store.secret_file import write_secret
-from llmgw.store.sqlite import SqliteStore, open_store
-from llmgw.store.turn import inline
 
 ME = Operator("me", Role.ADMIN)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    store = open_store(Place(tmp_path, tmp_path / "llmgw.db"), lambda: inline)
-    yield store
-    store.close()
+def store(any_store: Store) -> Store:
+    return any_store
 
 
 async def test_the_first_start_writes_a_token_for_its_owner_alone(store):
@@ -51,12 +45,12 @@ async def test_a_later_start_leaves_tokens_as_they_are(store):
     assert not path.exists()
 
 
-async def test_a_first_start_the_disk_refused_is_made_again(store):
+async def test_a_first_start_the_store_refused_is_made_again(kind, store):
     tokens = await Tokens.load(store)
-    store._db.conn.execute("pragma query_only = on")
+    kind.goes_away(store)
     with pytest.raises(StoreUnavailable):
         await tokens.first_start(store.place.admin_token)
-    store._db.conn.execute("pragma query_only = off")
+    kind.comes_back(store)
 
     path = await tokens.first_start(store.place.admin_token)
 
