@@ -37,6 +37,7 @@ from llmgw.store.sqlite import open_store
 from llmgw.store.turn import inline
 from tests.clusters import Plane, plane
 from tests.control.little_nodes import Manner, Node, Shard, cards, network
+from tests.stores import Kind
 
 ANN = Operator("ann", Role.ADMIN)
 SPEC = EngineSpec("sim", gpus=1, gpu_memory_mib=20_000)
@@ -50,7 +51,7 @@ def want(model: str = "m", n: int = 1, spec: EngineSpec = SPEC, **rules: Any) ->
 
 @define(eq=False)
 class Little:
-    folder: Path
+    where: Path | Kind
     services: trio.Nursery
     limits: ReplicaLimits
     times: ClusterLimits
@@ -102,7 +103,10 @@ class Little:
 
     async def lead(self) -> None:
         """A new process takes the store."""
-        store = open_store(Place(self.folder, self.folder / "llmgw.db"), lambda: inline)
+        where = self.where
+        store = (
+            open_store(Place(where, where / "llmgw.db"), lambda: inline) if isinstance(where, Path) else where.open()
+        )
         await store.write(partial(_joined, self.nodes))
         self._signatures.clear()
         made = await plane(store, self.limits, connect=network(self.nodes), times=lambda: self.times)
@@ -253,9 +257,13 @@ async def _came_back(made: Plane, names: tuple[str, ...]) -> None:
         await made.joining.came_back(name)
 
 
+def _in(folder: Path) -> Place:
+    return Place(folder, folder / "llmgw.db")
+
+
 @asynccontextmanager
 async def little_cluster(
-    folder: Path,
+    where: Path | Kind,
     nodes: Mapping[str, int] | None = None,
     wants: Sequence[Want] = (),
     limits: ReplicaLimits | None = None,
@@ -264,11 +272,11 @@ async def little_cluster(
     samples: bool = False,
     manners: Mapping[str, Manner] | None = None,
 ) -> AsyncIterator[Little]:
-    """``nodes``: how many GPUs of 24 GiB each has. A leader leads already."""
+    """A leader leads already. ``where``: a folder for SQLite, or any store; ``nodes``: how many GPUs of 24 GiB each has."""
     with trio.fail_after(FOR_EVER_S):
         async with trio.open_nursery() as services:
             little = Little(
-                folder, services, limits or ReplicaLimits(), times or ClusterLimits(), probing or ProbeLimits(), samples
+                where, services, limits or ReplicaLimits(), times or ClusterLimits(), probing or ProbeLimits(), samples
             )
             little.manners.update(manners or {})
             for name, gpus in (nodes or {}).items():

@@ -1,4 +1,7 @@
-"""A control plane that is started again: it adopts what runs, and starts or stops nothing it has not heard of (C20)."""
+"""A control plane that is started again: it adopts what runs, and starts or stops nothing it has not heard of (C20).
+
+On either store.
+"""
 
 import attrs
 import trio
@@ -23,8 +26,8 @@ def generations(little):
     return {name: row.generation for name, row in little.there.cluster.rows.items()}
 
 
-async def test_a_new_leader_adopts_what_runs(tmp_path, autojump_clock):
-    async with little_cluster(tmp_path, TWO, [want(n=2)]) as little:
+async def test_a_new_leader_adopts_what_runs(kind, autojump_clock):
+    async with little_cluster(kind, TWO, [want(n=2)]) as little:
         await little.until(lambda: len(little.serving()) == 2)
         before, ran = generations(little), little.running()
         began = await began_again(little)
@@ -37,8 +40,8 @@ async def test_a_new_leader_adopts_what_runs(tmp_path, autojump_clock):
         assert sum(len(node.ever) for node in little.nodes.values()) == 2
 
 
-async def test_nothing_is_started_or_stopped_or_told_before_reports_arrived(tmp_path, autojump_clock):
-    async with little_cluster(tmp_path, TWO, [want(n=2)]) as little:
+async def test_nothing_is_started_or_stopped_or_told_before_reports_arrived(kind, autojump_clock):
+    async with little_cluster(kind, TWO, [want(n=2)]) as little:
         await little.until(lambda: len(little.serving()) == 2)
         await little.leader_dies()
         for node in little.nodes.values():
@@ -56,9 +59,9 @@ async def test_nothing_is_started_or_stopped_or_told_before_reports_arrived(tmp_
         assert len(little.running()) == 2
 
 
-async def test_what_was_wanted_is_adopted_in_the_first_pass_after_reports(tmp_path, autojump_clock):
+async def test_what_was_wanted_is_adopted_in_the_first_pass_after_reports(kind, autojump_clock):
     """Also what an earlier leader had only decided: it is told again, and is not decided a second time."""
-    async with little_cluster(tmp_path, TWO, [want(n=2)]) as little:
+    async with little_cluster(kind, TWO, [want(n=2)]) as little:
         for node in little.nodes.values():
             node.deaf = True
         await little.until(lambda: len(little.told("replica.started")) == 2)
@@ -71,9 +74,9 @@ async def test_what_was_wanted_is_adopted_in_the_first_pass_after_reports(tmp_pa
         assert generations(little) == before
 
 
-async def test_a_shard_that_died_while_nobody_led_is_noticed(tmp_path, autojump_clock):
+async def test_a_shard_that_died_while_nobody_led_is_noticed(kind, autojump_clock):
     """Within one heartbeat: no leader ever saw the dead shard as anything but dead."""
-    async with little_cluster(tmp_path, TWO, [want(spec=PAIR)]) as little:
+    async with little_cluster(kind, TWO, [want(spec=PAIR)]) as little:
         await little.until(little.serving)
         old = little.running()
         await little.leader_dies()
@@ -85,8 +88,8 @@ async def test_a_shard_that_died_while_nobody_led_is_noticed(tmp_path, autojump_
         assert "rank 1 on node-2 killed by signal 9" in little.told("replica.failed")[0].sentence
 
 
-async def test_one_shards_death_ends_all_and_all_start_with_a_new_generation(tmp_path, autojump_clock):
-    async with little_cluster(tmp_path, TWO, [want(spec=PAIR)]) as little:
+async def test_one_shards_death_ends_all_and_all_start_with_a_new_generation(kind, autojump_clock):
+    async with little_cluster(kind, TWO, [want(spec=PAIR)]) as little:
         await little.until(little.serving)
         for rank in (1, 0):
             generation = little.there.cluster.rows["m-1"].generation
@@ -97,9 +100,9 @@ async def test_one_shards_death_ends_all_and_all_start_with_a_new_generation(tmp
             assert len(little.running()) == 2
 
 
-async def test_the_other_ranks_are_wanted_once_rank_0_has_told_its_ports(tmp_path, autojump_clock):
+async def test_the_other_ranks_are_wanted_once_rank_0_has_told_its_ports(kind, autojump_clock):
     manners = {"m-1.g1.r0": Manner(starts_s=7)}
-    async with little_cluster(tmp_path, TWO, [want(spec=PAIR)], manners=manners) as little:
+    async with little_cluster(kind, TWO, [want(spec=PAIR)], manners=manners) as little:
         await little.until(lambda: little.nodes["node-1"].shards)
         seen = little.nodes["node-1"].shards["m-1.g1.r0"].seen()
         assert seen.ports  # reserved, and not yet sure
@@ -112,8 +115,8 @@ async def test_the_other_ranks_are_wanted_once_rank_0_has_told_its_ports(tmp_pat
         assert f"node-1:{seen.ports['peer']}" in launch.argv
 
 
-async def test_rank_1_lives_on_while_rank_0s_node_reports_late_to_a_new_leader(tmp_path, autojump_clock):
-    async with little_cluster(tmp_path, TWO, [want(spec=PAIR)]) as little:
+async def test_rank_1_lives_on_while_rank_0s_node_reports_late_to_a_new_leader(kind, autojump_clock):
+    async with little_cluster(kind, TWO, [want(spec=PAIR)]) as little:
         await little.until(little.serving)
         ran, first = little.running(), little.home("m-1", 0)
         first.cut = True
@@ -128,9 +131,9 @@ async def test_rank_1_lives_on_while_rank_0s_node_reports_late_to_a_new_leader(t
         assert not little.told(*STARTS_AND_STOPS, since=began)
 
 
-async def test_a_replica_of_a_node_that_never_reports_is_unknown_and_replaced_after_the_grace(tmp_path, autojump_clock):
+async def test_a_replica_of_a_node_that_never_reports_is_unknown_and_replaced_after_the_grace(kind, autojump_clock):
     nodes = {"node-1": 1, "node-2": 1, "node-3": 1}
-    async with little_cluster(tmp_path, nodes, [want(n=2)]) as little:
+    async with little_cluster(kind, nodes, [want(n=2)]) as little:
         await little.until(lambda: len(little.serving()) == 2)
         lost = little.home("m-1")
         lost.cut = True
@@ -148,9 +151,9 @@ async def test_a_replica_of_a_node_that_never_reports_is_unknown_and_replaced_af
         assert sorted(little.there.cluster.rows) == ["m-2", "m-3"]
 
 
-async def test_a_new_leader_that_hears_few_of_its_nodes_doubts_itself(tmp_path, autojump_clock):
+async def test_a_new_leader_that_hears_few_of_its_nodes_doubts_itself(kind, autojump_clock):
     nodes = {f"node-{i}": 1 for i in range(5)}
-    async with little_cluster(tmp_path, nodes, [want(n=3)]) as little:
+    async with little_cluster(kind, nodes, [want(n=3)]) as little:
         await little.until(lambda: len(little.serving()) == 3)
         ran = little.running()
         for node in list(little.nodes.values())[:3]:
@@ -162,9 +165,9 @@ async def test_a_new_leader_that_hears_few_of_its_nodes_doubts_itself(tmp_path, 
         assert set(ran) <= set(little.running())
 
 
-async def test_a_crash_loops_pause_outlives_its_leader(tmp_path, autojump_clock):
+async def test_a_crash_loops_pause_outlives_its_leader(kind, autojump_clock):
     manners = {"m": Manner(dies_after_s=0.5, ready_after_s=10)}
-    async with little_cluster(tmp_path, TWO, [want()], manners=manners) as little:
+    async with little_cluster(kind, TWO, [want()], manners=manners) as little:
         await little.until(lambda: len(little.told("replica.failed")) == 7, 200)
         began = await began_again(little)
         await trio.sleep(40)
@@ -175,8 +178,8 @@ async def test_a_crash_loops_pause_outlives_its_leader(tmp_path, autojump_clock)
         assert "(crash 8 in a row)" in little.told("replica.failed", since=began)[0].sentence
 
 
-async def test_what_was_leaving_goes_on_leaving(tmp_path, autojump_clock):
-    async with little_cluster(tmp_path, TWO, [want(n=2)]) as little:
+async def test_what_was_leaving_goes_on_leaving(kind, autojump_clock):
+    async with little_cluster(kind, TWO, [want(n=2)]) as little:
         await little.until(lambda: len(little.serving()) == 2)
         for node in little.nodes.values():
             node.leave_network()  # so that nobody can say that they are idle
@@ -190,9 +193,9 @@ async def test_what_was_leaving_goes_on_leaving(tmp_path, autojump_clock):
         await little.until(lambda: len(little.serving()) == 1)
 
 
-async def test_an_engine_whose_node_has_not_reported_yet_is_asked_where_it_was(tmp_path, autojump_clock):
+async def test_an_engine_whose_node_has_not_reported_yet_is_asked_where_it_was(kind, autojump_clock):
     """Agent and control plane went together: the engine serves on, and answers with its own key."""
-    async with little_cluster(tmp_path, {"node-1": 1}, [want()]) as little:
+    async with little_cluster(kind, {"node-1": 1}, [want()]) as little:
         await little.until(little.serving)
         await little.quiet()  # where it is, is stored
         await little.leader_dies()
