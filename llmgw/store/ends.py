@@ -158,9 +158,9 @@ def _sqlite_table(conn: sqlite3.Connection, name: str) -> Table:
 
 def identity(conn: Connection) -> tuple[str, tuple[int, int]]:
     """Which cluster's it is, and the latest term known there."""
-    said = dict(conn.execute("select key, value from meta where key in ('cluster_id', 'term_n')").fetchall())
-    epoch = conn.execute("select epoch from leader_epoch where id = 1").fetchone()[0]
-    return said.get("cluster_id", ""), (int(said.get("term_n", 0)), int(epoch))
+    said = conn.execute("select value from meta where key = 'cluster_id'").fetchone()
+    n, epoch = conn.execute("select n, epoch from leader_epoch where id = 1").fetchone()
+    return "" if said is None else said[0], (int(n), int(epoch))
 
 
 @contextmanager

@@ -22,8 +22,7 @@ def counted(conn: Connection, key: str, by: int) -> int:
 
 def term_n(conn: Connection) -> int:
     """The first part of a term; it never falls."""
-    row = conn.execute("select value from meta where key = 'term_n'").fetchone()
-    return 0 if row is None else int(row[0])
+    return int(conn.execute("select n from leader_epoch where id = 1").fetchone()[0])
 
 
 def lift_epoch(db: Database, epoch: int, above: tuple[int, int]) -> tuple[int, int]:
@@ -31,11 +30,7 @@ def lift_epoch(db: Database, epoch: int, above: tuple[int, int]) -> tuple[int, i
     fence(db.conn, epoch)
     n = max(term_n(db.conn), above[0])
     lifted = max(epoch, above[1]) + 1
-    db.conn.execute("update leader_epoch set epoch = ? where id = 1", (lifted,))
-    db.conn.execute(
-        "insert into meta (key, value) values ('term_n', ?) on conflict (key) do update set value = excluded.value",
-        (str(n),),
-    )
+    db.conn.execute("update leader_epoch set n = ?, epoch = ? where id = 1", (n, lifted))
     return n, lifted
 
 

@@ -112,9 +112,7 @@ def _take_over(source: Source, target: End) -> tuple[int, int]:
     for batch in source.rows(said):
         target.add(said, [row for row in batch if row[said.columns.index("key")] not in _STAYS])
     target.conn.execute(
-        "insert into meta (key, value) values ('term_n', ?) on conflict (key) do update set value = excluded.value",
-        (str(term[0]),),
+        "update leader_epoch set n = ?, epoch = ?, nonce = ? where id = 1", (*term, secrets.token_hex(8))
     )
-    target.conn.execute("update leader_epoch set epoch = ?, nonce = ? where id = 1", (term[1], secrets.token_hex(8)))
     target.conn.execute("delete from meta where key = ?", (meta.COPYING,))
     return term

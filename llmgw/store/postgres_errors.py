@@ -23,7 +23,13 @@ _WORDS = {
 }
 _AGAIN = ("40", "08", "57P", "25006", "25P03")
 # A pooler in front that knows no sessions; the texts are PgBouncer's.
-_POOLER = ("unsupported startup parameter", "pgbouncer", "query_wait_timeout", "no more connections allowed")
+_POOLER = (
+    "unsupported startup parameter",
+    "pgbouncer",
+    "query_wait_timeout",
+    "pooling mode",
+    "no more connections allowed",
+)
 POOLED = (
     "{where} is behind a pooler in transaction mode, where sessions mean nothing; "
     "name PostgreSQL itself in store.url, or a pooler in session mode"

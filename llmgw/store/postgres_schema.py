@@ -30,17 +30,22 @@ _FOUR = """
 create table schema_version (id integer primary key check (id = 1), version integer not null, needs text not null);
 create table meta (key text primary key, value text);
 
--- The fence: changes only when leadership does; fenced writers hold it FOR SHARE.
+-- The fence: changes only when leadership does; fenced writers hold it FOR SHARE. n never falls.
 create table leader_epoch (
-    id integer primary key check (id = 1), epoch bigint not null, nonce text not null default ''
+    id integer primary key check (id = 1), n bigint not null default 0, epoch bigint not null,
+    nonce text not null default ''
 );
--- The heartbeat: a row of its own, so that it never waits for a fenced writer.
+-- The heartbeat: a row of its own, so that it never waits for a fenced writer. written: the timeline it was written in.
 create table leader_lease (
-    id integer primary key check (id = 1), holder text not null, epoch bigint not null, renew_seq bigint not null,
-    lease_until timestamptz not null, released boolean not null, address text not null default ''
+    id integer primary key check (id = 1), holder text not null default '', n bigint not null default 0,
+    epoch bigint not null default 0, nonce text not null default '', renew_seq bigint not null default 0,
+    renewals bigint not null default 0, lease_until timestamptz not null default '-infinity',
+    since timestamptz not null default '-infinity', released boolean not null default true,
+    ready boolean not null default false, written bigint not null default 0, name text not null default '',
+    client text not null default '', admin text not null default '', agents text not null default ''
 );
-insert into leader_epoch values (1, 0, '');
-insert into leader_lease values (1, '', 0, 0, '-infinity', true, '');
+insert into leader_epoch (id, epoch) values (1, 0);
+insert into leader_lease (id) values (1);
 
 create table tenants (name text primary key, created_at float8 not null);
 create table keys (

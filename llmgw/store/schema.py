@@ -120,7 +120,11 @@ def three(db: Database) -> None:
 
 def four(db: Database) -> None:
     """Version 0.5: what a store on PostgreSQL has as well. A start is counted apart from the epoch."""
+    db.conn.execute("alter table leader_epoch add column n integer not null default 0")
     db.conn.execute("alter table leader_epoch add column nonce text not null default ''")
+    stored = "select cast(value as integer) from meta where key = 'term_n'"
+    db.conn.execute(f"update leader_epoch set n = coalesce(({stored}), 0)")
+    db.conn.execute("delete from meta where key = 'term_n'")
     db.conn.execute("insert into meta (key, value) select 'starts', cast(epoch as text) from leader_epoch where id = 1")
 
 

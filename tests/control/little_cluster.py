@@ -272,7 +272,7 @@ async def little_cluster(
     samples: bool = False,
     manners: Mapping[str, Manner] | None = None,
 ) -> AsyncIterator[Little]:
-    """A leader leads already. ``where``: a folder for SQLite, or any store; ``nodes``: how many GPUs of 24 GiB each has."""
+    """A leader leads already. ``where``: a folder for SQLite, or any store; ``nodes``: how many GPUs each has."""
     with trio.fail_after(FOR_EVER_S):
         async with trio.open_nursery() as services:
             little = Little(

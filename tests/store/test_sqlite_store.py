@@ -16,6 +16,7 @@ from sqlite_utils import Database
 from llmgw.core.secret import Secret
 from llmgw.store import lock
 from llmgw.store.errors import DataLocked, StoreFull, StoreTooNew, StoreUnavailable, translated
+from llmgw.store.leader import term_n
 from llmgw.store.limits import StoreLimits
 from llmgw.store.opening import opened
 from llmgw.store.place import Place, file_system, place
@@ -320,3 +321,18 @@ def test_a_database_nobody_can_open_is_refused_without_its_password():
         place(StoreLimits(url=Secret("mysql://u:hunter2@db/llmgw")), {})
 
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_store_of_an_earlier_version_keeps_its_term_and_counts_its_starts_on(tmp_path):
+    tmp_path.mkdir(exist_ok=True)
+    db = Database(sqlite3.connect(at(tmp_path).database, isolation_level=None))
+    migrate(db, at(tmp_path).database, MIGRATIONS[:3])
+    db.conn.execute("update leader_epoch set epoch = 41")
+    db.conn.execute("insert into meta (key, value) values ('term_n', '7')")
+    db.conn.close()
+
+    store = open_inline(tmp_path)
+
+    assert (store.epoch, store.start) == (42, 42)
+    assert trio.run(store.read, term_n) == 7
+    store.close()
