@@ -18,7 +18,8 @@ from llmgw.control.watching import Watching
 from llmgw.core.actions import Plan, Stop
 from llmgw.core.drain import DrainLimits
 from llmgw.core.reconcile import Seen, plan
-from llmgw.store.errors import StoreUnavailable
+from llmgw.store import replicas
+from llmgw.store.errors import StoreUnavailable, StoreUncertain
 
 EVERY_S = 1.0
 BETWEEN_S = 0.05  # what happens together is looked at together
@@ -42,6 +43,7 @@ class Passes:
     after: Callable[[Seen, Mapping[str, int]], Awaitable[None]] = field(default=_nobody, init=False)
     drains: Callable[[], DrainLimits] = field(default=DrainLimits, init=False)
     _held: str = field(default="", init=False)
+    _unsure: bool = field(default=False, init=False)  # whether the rows may be others in the store
 
     async def run(self) -> None:
         """Service: pass after pass, until cancelled."""
@@ -52,6 +54,7 @@ class Passes:
     async def once(self) -> Plan:
         began = trio.current_time()
         async with self.cluster.turn:
+            await self._be_sure()
             seen = self.cluster.observe()
             made = plan(seen, self.cluster.limits(), self.drains())
             await self._apply(made, seen)
@@ -75,8 +78,21 @@ class Passes:
             await self.applying.apply(made, self.cluster.first_seen(seen))
         except StoreUnavailable as error:
             self.cluster.store_away = str(error)
+            self._unsure = self._unsure or isinstance(error, StoreUncertain)
         else:
             self.cluster.store_away = self.events.failing
+
+    async def _be_sure(self) -> None:
+        """A plan whose storing got no answer may be in the store: what is there counts."""
+        if not self._unsure:
+            return
+        try:
+            rows = {row.name: row for row in await self.applying.store.read(replicas.every)}
+        except StoreUnavailable as error:
+            self.cluster.store_away = str(error)  # the next pass tries again; storing would fail as well
+            return
+        self.cluster.took(rows.values(), self.cluster.rows.keys() - rows.keys())
+        self._unsure = False
 
     async def _came_back(self, names: tuple[str, ...]) -> None:
         try:

@@ -54,8 +54,11 @@ def find(conn: Connection, revision: int) -> Revision | None:
 
 
 def add(db: Database, revision: Revision) -> None:
+    """Again under one number, it replaces what may have been stored without the leader's knowing."""
     db.conn.execute(
-        "insert into desired (revision, at, who, why, source, models) values (?, ?, ?, ?, ?, ?)",
+        "insert into desired (revision, at, who, why, source, models) values (?, ?, ?, ?, ?, ?)"
+        " on conflict (revision) do update set at = excluded.at, who = excluded.who, why = excluded.why,"
+        " source = excluded.source, models = excluded.models",
         (revision.revision, revision.at, revision.who, revision.why, revision.source, json.dumps(revision.models)),
     )
     db.conn.execute("delete from desired where revision <= ?", (revision.revision - KEPT,))

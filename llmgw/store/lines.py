@@ -35,6 +35,7 @@ class Line:
 
     conn: Raw
     made_at: float = field(factory=time.monotonic)
+    transaction: tuple[str, str] = ("", "")  # the number of the one begun last, and the timeline it is a number in
     _socket: socket.socket = field(init=False, repr=False)
     _closing: threading.Lock = field(factory=threading.Lock, init=False, repr=False)
 

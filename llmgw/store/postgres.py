@@ -6,7 +6,7 @@ change may read, decide and write, as on SQLite. A process that stands still ins
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import psycopg
 import trio
@@ -17,7 +17,7 @@ from llmgw.store import face, meta
 from llmgw.store import lock as locking
 from llmgw.store.connecting import MIGRATING, Raw, Target, connect, refuse_pooler
 from llmgw.store.dialect import InPostgres, PostgresDatabase
-from llmgw.store.errors import StoreUncertain
+from llmgw.store.errors import StoreUnavailable, StoreUncertain
 from llmgw.store.lines import Line, Lines, Use
 from llmgw.store.place import Place, prepare
 from llmgw.store.postgres_errors import came_to_nothing, translated
@@ -26,9 +26,23 @@ from llmgw.store.turn import RunBlocking, leaving_threads, one_thread
 
 T = TypeVar("T")
 ATTEMPTS = 3
+FATE_ASKED, FATE_EVERY_S = 10, 0.2
 
 _BEGIN_READING = "begin isolation level repeatable read read only"
-_BEGIN_WRITING = f"begin isolation level read committed; select pg_advisory_xact_lock({WRITING})"
+_TIMELINE = "substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
+_BEGIN_WRITING = (
+    f"begin isolation level read committed; select pg_advisory_xact_lock({WRITING});"
+    f" select pg_current_xact_id()::text, {_TIMELINE}"
+)
+
+
+class Unanswered(StoreUncertain):
+    """The connection ended between a commit and its answer. ``result``: the change's, if it was made."""
+
+    def __init__(self, error: psycopg.Error, transaction: tuple[str, str]) -> None:
+        super().__init__(f"the store went away during a change, which may be done ({error})")
+        self.transaction = transaction
+        self.result: Any = None
 
 
 @define(eq=False)
@@ -51,10 +65,22 @@ class PostgresStore:
             except BaseException:
                 _roll_back(line)
                 raise
-            _commit(line, use)
+            try:
+                _commit(line, use)
+            except Unanswered as lost:
+                lost.result = result
+                raise
             return result
 
-        return await self._again(self._lines.writing, changed, _begin_writing, abandon=abandon)
+        try:
+            return await self._again(self._lines.writing, changed, _begin_writing, abandon=abandon)
+        except Unanswered as lost:
+            fate = await self._fate(lost, abandon)
+            if fate == "committed":
+                return cast(T, lost.result)
+            if fate == "aborted":
+                raise StoreUnavailable(f"{self.place.shown} went away during a change; nothing was changed") from lost
+            raise
 
     async def read(self, question: Callable[[face.Connection], T]) -> T:
         """See ``Store.read``."""
@@ -66,6 +92,27 @@ class PostgresStore:
                 _roll_back(line)
 
         return await self._again(self._lines.reading, asked, _begin_reading, abandon=True)
+
+    async def _fate(self, lost: Unanswered, abandon: bool) -> str:
+        """What became of it, from the server itself, if that is back soon and still the same; else empty."""
+        number, timeline = lost.transaction
+
+        def ask(conn: face.Connection) -> str:
+            if conn.execute(f"select {_TIMELINE}").fetchone() != (timeline,):
+                return ""  # another server has taken over, where the number may mean another change
+            return str(conn.execute("select pg_xact_status(cast(? as xid8))", (number,)).fetchone()[0])
+
+        fate = ""
+        with trio.CancelScope(shield=not abandon):
+            for _ in range(FATE_ASKED):
+                try:
+                    fate = await self.read(ask)
+                except StoreUnavailable:
+                    return ""
+                if fate != "in progress":
+                    break
+                await trio.sleep(FATE_EVERY_S)
+        return fate
 
     async def _again(
         self,
@@ -152,10 +199,15 @@ def _begin_reading(line: Line) -> None:
 def _begin_writing(line: Line) -> None:
     """Waits for other writers twice as long as the lock timeout, which outlasts one that stands still."""
     try:
-        line.conn.execute(_BEGIN_WRITING)
+        begun = line.conn.execute(_BEGIN_WRITING)
     except errors.LockNotAvailable:
         line.conn.execute("rollback")
-        line.conn.execute(_BEGIN_WRITING)
+        begun = line.conn.execute(_BEGIN_WRITING)
+    while begun.nextset():
+        pass  # to the last statement's answer
+    row = begun.fetchone()
+    assert row is not None
+    line.transaction = (row[0], row[1])
 
 
 def _commit(line: Line, use: Use) -> None:
@@ -164,7 +216,7 @@ def _commit(line: Line, use: Use) -> None:
         done = line.conn.execute("commit").statusmessage
     except psycopg.Error as error:
         if line.conn.closed or line.conn.broken:
-            raise StoreUncertain(f"the store went away during a change, which may be done: {error}") from error
+            raise Unanswered(error, line.transaction) from error
         raise
     use.committing = False
     if done != "COMMIT":

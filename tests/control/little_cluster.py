@@ -30,7 +30,7 @@ from llmgw.engines.probe import probe
 from llmgw.nodes.limits import ClusterLimits
 from llmgw.nodes.registry import LiveNode, Registry
 from llmgw.store import nodes as node_rows
-from llmgw.store.errors import StoreUnavailable
+from llmgw.store.errors import StoreUnavailable, StoreUncertain
 from llmgw.store.events import Event
 from llmgw.store.place import Place
 from llmgw.store.sqlite import open_store
@@ -149,6 +149,17 @@ class Little:
             raise StoreUnavailable("disk full")
 
         self._away, store._run_writer = store._run_writer, refused
+
+    def answers_are_lost(self) -> None:
+        """Every write is made, and nobody hears of it."""
+        store = self.there.store
+        run = self._away = store._run_writer
+
+        async def unheard(work: Callable[[], Any], /) -> Any:
+            await run(work)
+            raise StoreUncertain("no answer to a commit")
+
+        store._run_writer = unheard
 
     def store_comes_back(self) -> None:
         self.there.store._run_writer = self._away

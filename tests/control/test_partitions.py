@@ -5,6 +5,7 @@ import pytest
 import trio
 
 from llmgw.nodes.limits import ClusterLimits
+from llmgw.store import replicas
 from tests.control.little_cluster import ANN, SPEC, little_cluster, want
 from tests.control.little_nodes import Manner
 
@@ -152,6 +153,20 @@ async def test_with_the_store_away_nothing_happens_and_everything_goes_on(tmp_pa
         await little.until(lambda: len(little.running()) == 3)
         await little.quiet()
         assert any("the store is away" in one.sentence for one in little.told("leader.doubts"))
+
+
+async def test_what_was_stored_without_an_answer_is_taken_from_the_store(tmp_path, autojump_clock):
+    async with little_cluster(tmp_path, {"node-1": 2}) as little:
+        little.answers_are_lost()
+        little.want(want(n=2))
+        await trio.sleep(5)
+        little.store_comes_back()
+        await little.until(lambda: len(little.serving()) == 2)
+        await little.quiet()
+
+        rows = await little.there.store.read(replicas.every)
+        assert {row.name: row for row in rows} == little.there.cluster.rows
+        assert [row.name for row in rows] == ["m-1", "m-2"]  # none was made a second time
 
 
 async def test_a_node_that_was_given_up_comes_back_while_the_store_is_away(tmp_path, autojump_clock):

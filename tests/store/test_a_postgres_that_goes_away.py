@@ -1,5 +1,7 @@
 """PostgreSQL restarts, fails over, stalls, is killed: what a store on it says, and how soon it is back."""
 
+import contextlib
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -8,6 +10,7 @@ from typing import Any
 
 import pytest
 import trio
+from attrs import define, field
 
 from llmgw.core.secret import Secret
 from llmgw.store import keys
@@ -138,6 +141,7 @@ async def test_a_primary_that_turns_read_only_is_left_for_the_writable_one(serve
             await trio.to_thread.run_sync(standby.promote)
             server.sql("alter system set default_transaction_read_only = on")
             server.sql("select pg_reload_conf()")
+            await until(lambda: server.sql("show default_transaction_read_only") == [("on",)])
 
             await soon(lambda: store.write(tenant("after")))
             assert await names(store) == ["after", "before"]  # the readers have moved too
@@ -199,12 +203,86 @@ async def test_a_cancelled_writer_still_knows_its_outcome(postgres, tmp_path):
     postgres.forget(database)
 
 
-async def test_a_commit_whose_answer_is_lost_is_uncertain(server, tmp_path):
+@define
+class Cable:
+    """Between us and the server; it can lose the answer to the next commit, and what follows."""
+
+    server: Server
+    listener: socket.socket = field(factory=lambda: socket.create_server(("127.0.0.1", 0)))
+    cuts: bool = False
+    closed_for_good: bool = False
+
+    @property
+    def port(self) -> int:
+        return int(self.listener.getsockname()[1])
+
+    def run(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self.listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client:
+            if self.closed_for_good:
+                return
+            with socket.create_connection(("127.0.0.1", self.server.port)) as there:
+                back = threading.Thread(target=self._carry, args=(there, client), daemon=True)
+                back.start()
+                self._carry(client, there)
+                back.join()
+
+    def _carry(self, one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(65536):
+                if self.cuts and b"commit" in data and b"committed" not in data:
+                    self.cuts = False
+                    one.shutdown(socket.SHUT_RDWR)
+                other.sendall(data)
+        for end in (one, other):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def cable(postgres: Server) -> Iterator[Cable]:
+    made = Cable(postgres)
+    listening = threading.Thread(target=made.run, daemon=True)
+    listening.start()
+    yield made
+    made.listener.shutdown(socket.SHUT_RDWR)
+    made.listener.close()
+    listening.join()
+
+
+async def test_a_commit_whose_answer_was_lost_is_asked_about(cable, postgres, tmp_path):
+    database = postgres.fresh()
+    async with opened(place(tmp_path, cable, database=database)) as store:
+        cable.cuts = True
+        await store.write(tenant("acme"))  # was done, so it is told so
+
+        assert not cable.cuts
+        assert await names(store) == ["acme"]
+    postgres.forget(database)
+
+
+async def test_a_commit_that_nobody_can_be_asked_about_is_uncertain(cable, postgres, tmp_path):
+    database = postgres.fresh()
+    async with opened(place(tmp_path, cable, database=database)) as store:
+        cable.cuts = cable.closed_for_good = True
+        with pytest.raises(StoreUncertain, match="may be done"):
+            await store.write(tenant("acme"))
+        cable.closed_for_good = False
+
+        assert await soon(lambda: names(store)) == ["acme"]
+    postgres.forget(database)
+
+
+async def test_a_commit_that_was_broken_off_changed_nothing_and_says_so(server, tmp_path):
     """A trigger that runs at the commit itself keeps it waiting while its connection is killed."""
     async with opened(place(tmp_path, server)) as store:
-        server.sql(
-            "create function wait() returns trigger language plpgsql as 'begin perform pg_sleep(2); return null; end'"
-        )
+        wait = "begin perform pg_sleep(2); return null; end"
+        server.sql(f"create function wait() returns trigger language plpgsql as '{wait}'")
         server.sql(
             "create constraint trigger slowly after insert on tenants deferrable initially deferred"
             " for each row execute function wait()"
@@ -218,11 +296,12 @@ async def test_a_commit_whose_answer_is_lost_is_uncertain(server, tmp_path):
 
         killer = threading.Thread(target=kill)
         killer.start()
-        with pytest.raises(StoreUncertain):
+        with pytest.raises(StoreUnavailable, match="nothing was changed"):
             await store.write(tenant("acme"))
         killer.join()
         server.sql("drop trigger slowly on tenants")
         await store.write(tenant("after"))
+        assert await names(store) == ["after"]
 
 
 async def test_another_control_plane_that_stands_still_in_a_change_is_put_out(postgres, tmp_path):

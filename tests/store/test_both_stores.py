@@ -141,8 +141,10 @@ async def test_only_the_latest_decisions_and_events_are_kept(any_store):
 
 
 async def test_revisions_and_scales_come_back(any_store):
-    wanted = desired.Revision(1, 1.0, "ann", "", "llmgw.toml", [{"name": "m"}])
-    await any_store.write(lambda db: desired.add(db, wanted))
+    unsure = desired.Revision(1, 1.0, "ann", "", "llmgw.toml", [])
+    wanted = desired.Revision(1, 1.5, "bob", "again", "llmgw.toml", [{"name": "m"}])
+    for revision in (unsure, wanted):
+        await any_store.write(lambda db, revision=revision: desired.add(db, revision))
     for replicas in (2, 3):
         said = desired.Scale("m", replicas, 1.0, "ann", "busy")
         await any_store.write(lambda db, said=said: desired.scale(db, said))
