@@ -5,7 +5,7 @@ import socket
 from typing import Any
 
 import psycopg
-from attrs import frozen
+from attrs import field, frozen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from llmgw.core.secret import Secret
@@ -49,7 +49,7 @@ COPYING = Timeouts(statement=0, lock=10_000, idle_in_transaction=0)
 class Target:
     """``shown`` has no password in it."""
 
-    conninfo: str
+    conninfo: str = field(repr=False)
     shown: str
 
     @classmethod

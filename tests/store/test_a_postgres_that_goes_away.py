@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import trio
 from attrs import define, field
@@ -380,15 +381,61 @@ async def test_no_usage_row_is_lost_while_the_server_is_stopped(server, tmp_path
     assert server.sql("select count(*), count(distinct request_id) from usage") == [(recorded, recorded)]
 
 
+async def test_a_question_that_takes_too_long_is_ended_by_the_server(postgres, tmp_path):
+    database = postgres.fresh()
+    async with opened(place(tmp_path, postgres, database=database)) as store:
+        began = trio.current_time()
+        with pytest.raises(StoreUnavailable, match="was too slow: canceling statement due to statement timeout"):
+            await store.read(lambda conn: conn.execute("select pg_sleep(20)"))
+        assert trio.current_time() - began < 4
+        assert await names(store) == []
+    postgres.forget(database)
+
+
+async def test_a_lock_that_somebody_else_holds_is_not_waited_for_long(postgres, tmp_path):
+    database = postgres.fresh()
+    async with opened(place(tmp_path, postgres, database=database)) as store:
+        with psycopg.connect(postgres.url(database)) as other:
+            other.execute("lock table tenants")
+            with pytest.raises(StoreUnavailable, match="holds a lock"):
+                await store.write(tenant("acme"))
+        await store.write(tenant("acme"))
+    postgres.forget(database)
+
+
+async def test_more_readers_than_connections_take_turns(postgres, tmp_path):
+    database = postgres.fresh()
+    async with opened(place(tmp_path, postgres, database=database)) as store, trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(names, store)
+        await store.write(tenant("acme"))
+        ask = "select count(*) from pg_stat_activity where datname = %s"
+        assert postgres.sql(ask, "postgres", database)[0][0] <= 3
+    postgres.forget(database)
+
+
+def test_no_password_is_in_what_is_printed(postgres, tmp_path):
+    database = postgres.fresh()
+    where = Place(tmp_path, tmp_path / "llmgw.db", Secret(postgres.url(database, password=PASSWORD)))
+    store = open_postgres(where)
+
+    assert "sesame" not in repr(store) + repr(store._lines) + repr(where) + where.shown
+    store.close()
+    postgres.forget(database)
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         ({"user": GUARDED, "password": "wrong"}, r"refuses the login: password authentication failed.*; check user"),
         ({"database": "nowhere"}, r"has no such database; .*create database"),
+        ({"user": "crowded"}, "has no connection left for us: too many connections for role .*raise max_connections"),
         ({"user": "nobody_known"}, r"refuses the login: role \"nobody_known\" does not exist"),
     ],
 )
 def test_what_an_operator_did_wrong_is_said_in_words(postgres, tmp_path, change, says):
+    if change.get("user") == "crowded":
+        postgres.sql("create role crowded login connection limit 0")
     here = Place(tmp_path, tmp_path / "llmgw.db", Secret(postgres.url(**change)))
 
     with pytest.raises(StoreUnavailable, match=says) as caught:
