@@ -28,6 +28,12 @@ DEFAULTS = {
 }
 
 
+# Changes with a crash and with a standby that takes over, after both of which a transaction's number may be given again
+# to another one. Statistics are begun anew after a crash, and survive a clean restart.
+INCARNATION = (
+    "substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) || ' ' || coalesce((select stats_reset from"
+    " pg_stat_bgwriter)::text, '')"
+)
 LIKE = "write postgresql://user:password@host,other-host/database, special characters as %40"
 
 

@@ -16,7 +16,7 @@ import psycopg
 import trio
 from attrs import define, field
 
-from llmgw.store.connecting import QUICK, Raw, Target, connect, is_read_only
+from llmgw.store.connecting import INCARNATION, QUICK, Raw, Target, connect, is_read_only
 from llmgw.store.errors import StoreUnavailable, StoreUncertain
 from llmgw.store.postgres_errors import is_lost
 from llmgw.store.turn import RunBlocking
@@ -35,13 +35,16 @@ class Line:
 
     conn: Raw
     made_at: float = field(factory=time.monotonic)
-    transaction: tuple[str, str] = ("", "")  # the number of the one begun last, and the timeline it is a number in
+    incarnation: str = field(init=False)  # of the server, see INCARNATION
+    transaction: tuple[str, str] = ("", "")  # the number of the one begun last, and the incarnation that gave it
     _socket: socket.socket = field(init=False, repr=False)
     _closing: threading.Lock = field(factory=threading.Lock, init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         # A descriptor of our own: libpq may close its one at any moment, and the number then means another file.
         self._socket = socket.fromfd(self.conn.fileno(), socket.AF_UNIX, socket.SOCK_STREAM)
+        row = self.conn.execute(f"select {INCARNATION}").fetchone()
+        self.incarnation = "" if row is None else str(row[0])
 
     def cut(self) -> None:
         """Whoever waits for an answer on it gets an error at once."""

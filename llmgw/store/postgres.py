@@ -15,7 +15,7 @@ from psycopg import errors
 
 from llmgw.store import face, meta
 from llmgw.store import lock as locking
-from llmgw.store.connecting import MIGRATING, Raw, Target, connect, refuse_pooler
+from llmgw.store.connecting import INCARNATION, MIGRATING, Raw, Target, connect, refuse_pooler
 from llmgw.store.dialect import InPostgres, PostgresDatabase
 from llmgw.store.errors import StoreUnavailable, StoreUncertain
 from llmgw.store.lines import Line, Lines, Use
@@ -29,10 +29,8 @@ ATTEMPTS = 3
 FATE_ASKED, FATE_EVERY_S = 10, 0.2
 
 _BEGIN_READING = "begin isolation level repeatable read read only"
-_TIMELINE = "substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
 _BEGIN_WRITING = (
-    f"begin isolation level read committed; select pg_advisory_xact_lock({WRITING});"
-    f" select pg_current_xact_id()::text, {_TIMELINE}"
+    f"begin isolation level read committed; select pg_advisory_xact_lock({WRITING}); select pg_current_xact_id()::text"
 )
 
 
@@ -95,11 +93,11 @@ class PostgresStore:
 
     async def _fate(self, lost: Unanswered, abandon: bool) -> str:
         """What became of it, from the server itself, if that is back soon and still the same; else empty."""
-        number, timeline = lost.transaction
+        number, incarnation = lost.transaction
 
         def ask(conn: face.Connection) -> str:
-            if conn.execute(f"select {_TIMELINE}").fetchone() != (timeline,):
-                return ""  # another server has taken over, where the number may mean another change
+            if conn.execute(f"select {INCARNATION}").fetchone() != (incarnation,):
+                return ""  # it crashed, or another has taken over: the number may mean another change now
             return str(conn.execute("select pg_xact_status(cast(? as xid8))", (number,)).fetchone()[0])
 
         fate = ""
@@ -207,7 +205,7 @@ def _begin_writing(line: Line) -> None:
         pass  # to the last statement's answer
     row = begun.fetchone()
     assert row is not None
-    line.transaction = (row[0], row[1])
+    line.transaction = (row[0], line.incarnation)
 
 
 def _commit(line: Line, use: Use) -> None:
@@ -215,7 +213,7 @@ def _commit(line: Line, use: Use) -> None:
     try:
         done = line.conn.execute("commit").statusmessage
     except psycopg.Error as error:
-        if line.conn.closed or line.conn.broken:
+        if line.conn.closed or came_to_nothing(error):
             raise Unanswered(error, line.transaction) from error
         raise
     use.committing = False

@@ -20,6 +20,7 @@ COLUMNS = (
 Row = tuple[str, float, str, str, str, str, str, str, str, int, int, int, int, bool, float, float | None, int]
 
 PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # between attempts while the store is away; the last one repeats
+SLOW_S = 1.0  # of an attempt on a store that was well before
 LAST_FLUSH_WITHIN_S = 3.0
 LAST_SPOOL_WITHIN_S = 3.0
 # Rows a statement. SQLite gives the GIL away at every step: with one row a step, a writer beside a busy
@@ -36,6 +37,7 @@ class UsageWriter:
     _rows: deque[Row] = field(factory=deque, init=False, repr=False)
     _some: trio.Event = field(factory=trio.Event, init=False, repr=False)
     _many: trio.Event = field(factory=trio.Event, init=False, repr=False)
+    _crowded: trio.Event = field(factory=trio.Event, init=False, repr=False)  # half the queue is full
     _spool: Spool = field(init=False, repr=False)
     written: int = field(default=0, init=False)
     dropped: int = field(default=0, init=False)
@@ -55,6 +57,12 @@ class UsageWriter:
             self._some.set()
         if waiting + 1 == self._limits.usage_batch_max:
             self._many.set()
+        if waiting >= self._half:
+            self._crowded.set()
+
+    @property
+    def _half(self) -> int:
+        return self._limits.usage_queue_max // 2
 
     @property
     def waiting(self) -> int:
@@ -92,14 +100,45 @@ class UsageWriter:
         """Until nothing waits, however long the store is away."""
         pauses = chain(PAUSES_S, iter(lambda: PAUSES_S[-1], None))
         while self._rows:
-            if await self._written(self._next()):
+            if await self._tried(self._next()):
                 pauses = chain(PAUSES_S, iter(lambda: PAUSES_S[-1], None))
                 await self._take_up_the_spool()
                 continue
-            # All of them at once: they come faster than attempts do.
-            while len(self._rows) > self._limits.usage_queue_max // 2 and await self._spooled():
-                pass
-            await trio.sleep(next(pauses))
+            if len(self._rows) > self._half:
+                await self._make_room()
+            await self._pause(next(pauses))
+
+    async def _make_room(self) -> None:
+        """Down to a quarter: the next attempt may then take as long as another quarter takes to come."""
+        while len(self._rows) > self._half // 2 and await self._spooled():
+            pass
+
+    async def _pause(self, most_s: float) -> None:
+        """Shorter when half the queue is full again, if the spool has room."""
+        if len(self._rows) > self._half:
+            await trio.sleep(most_s)
+            return
+        self._crowded = trio.Event()
+        with trio.move_on_after(most_s):
+            await self._crowded.wait()
+
+    async def _tried(self, batch: Sequence[Row]) -> bool:
+        """A store that takes its time is not waited for while rows crowd in."""
+        written = False
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._let_go_when_crowded, nursery.cancel_scope)
+            written = await self._written(batch)
+            nursery.cancel_scope.cancel()
+        if nursery.cancel_scope.cancelled_caught and not written:
+            self.failing = self.failing or "the store does not answer"
+        return written
+
+    async def _let_go_when_crowded(self, attempt: trio.CancelScope) -> None:
+        await trio.sleep(0 if self.failing else SLOW_S)
+        if len(self._rows) <= self._half:
+            self._crowded = trio.Event()
+            await self._crowded.wait()
+        attempt.cancel(reason="usage rows crowd in")
 
     async def _last_flush(self) -> None:
         while self._rows and await self._written(self._next()):
@@ -148,6 +187,8 @@ class UsageWriter:
             for batch in self._spool.batches(self._limits.usage_batch_max, Row):
                 await self._store.write(lambda db, batch=batch: insert(db, batch), abandon=True)  # type: ignore[misc]
                 self.written += len(batch)
+                if len(self._rows) >= self._limits.usage_batch_max:  # those of now go on, however long this takes
+                    await self._written(self._next())
         except StoreUnavailable as error:
             self.failing = str(error)
             self._spool.lost = lost

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from attrs import define, field
 
-from tests.journeys.running import Gateway, House, clean_environment, config_of, wait_until
+from tests.journeys.running import Gateway, House, clean_environment, config_of, values, wait_until
 from tests.journeys.talking import chat
 from tests.postgres_server import PASSWORD, Server, running
 
@@ -94,17 +94,22 @@ class Traffic:
     gateway: Gateway
     key: str
     codes: list[int] = field(factory=list)
+    failed: list[str] = field(factory=list)
     _over: threading.Event = field(factory=threading.Event)
 
     def run(self) -> None:
         with httpx.Client(trust_env=False, timeout=20) as client:
             while not self._over.is_set():
-                answer = client.post(
-                    f"{self.gateway.url}/v1/chat/completions",
-                    json=chat(max_tokens=3),
-                    headers={"authorization": f"Bearer {self.key}"},
-                )
-                self.codes.append(answer.status_code)
+                try:
+                    answer = client.post(
+                        f"{self.gateway.url}/v1/chat/completions",
+                        json=chat(max_tokens=3),
+                        headers={"authorization": f"Bearer {self.key}"},
+                    )
+                except httpx.HTTPError as error:
+                    self.failed.append(repr(error))
+                else:
+                    self.codes.append(answer.status_code)
 
     def end(self, threads: list[threading.Thread]) -> None:
         self._over.set()
@@ -137,11 +142,12 @@ def test_while_the_database_is_away_no_request_fails_and_no_row_is_lost(home: Ho
 
     assert refused.status_code == 503, refused.text
     assert "away" in refused.text
-    assert set(traffic.codes) == {200}
+    assert (set(traffic.codes), traffic.failed) == ({200}, [])
+    assert values(gateway.metrics(), "llmgw_usage_rows_dropped_total") == [0]
     ask_rows = "select count(*), count(distinct request_id) from usage"
     wait_until(
         lambda: server.sql(ask_rows, database) == [(len(traffic.codes),) * 2],
-        why=lambda: server.sql(ask_rows, database),
+        why=lambda: (server.sql(ask_rows, database), len(traffic.codes)),
     )
     assert not (gateway.data_dir / "usage.spool").exists()
     end(gateway)

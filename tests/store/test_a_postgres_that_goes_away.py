@@ -381,6 +381,30 @@ async def test_no_usage_row_is_lost_while_the_server_is_stopped(server, tmp_path
     assert server.sql("select count(*), count(distinct request_id) from usage") == [(recorded, recorded)]
 
 
+async def test_rows_that_crowd_in_while_the_server_stands_still_go_to_disk(server, tmp_path):
+    limits = StoreLimits(usage_queue_max=1000, usage_batch_max=100, usage_flush=0.05)
+    async with opened(place(tmp_path, server)) as store:
+        usage, count = UsageWriter(store, limits), 0
+        with trio.fail_after(40):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(usage.run)
+                server.pause()
+                try:
+                    while count < 3000:  # far more than the queue holds, in less time than an attempt may take
+                        for _ in range(20):
+                            usage.record(row(f"r{count:05}"))
+                            count += 1
+                        await trio.sleep(0.03)
+                    assert usage.spooled > 0
+                    assert usage.failing
+                finally:
+                    server.resume()
+                await until(lambda: not (usage.waiting or usage.failing or usage.spooled))
+                nursery.cancel_scope.cancel()
+        assert usage.dropped == 0
+    assert server.sql("select count(*), count(distinct request_id) from usage") == [(count, count)]
+
+
 async def test_a_question_that_takes_too_long_is_ended_by_the_server(postgres, tmp_path):
     database = postgres.fresh()
     async with opened(place(tmp_path, postgres, database=database)) as store:
