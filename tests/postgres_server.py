@@ -20,6 +20,9 @@ from typing import Any
 import psycopg
 from attrs import define, field
 
+from llmgw.core.secret import Secret
+from llmgw.store.connecting import Target, connect
+
 USER = "llmgw"
 GUARDED = "guarded"  # a role that needs its password
 PASSWORD = "open sesame"
@@ -245,3 +248,8 @@ def _until(holds: Callable[[], bool], what: str, within_s: float = 10.0) -> None
     while not holds():
         assert time.monotonic() < end, what
         time.sleep(0.01)
+
+
+def connected(url: str) -> psycopg.Connection[tuple[Any, ...]]:
+    """As a control plane connects."""
+    return connect(Target.of(Secret(url)))
