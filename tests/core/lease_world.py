@@ -88,14 +88,14 @@ class Db:
         row = self.kept.row
         match call:
             case Renew():
-                self._write(evolve(row, seq=row.seq + 1), now, clock)
+                self._write(evolve(row, seq=row.seq + 1, ready=call.ready), now, clock)
                 return Renewed(row.seq + 1)
             case Lift(above=above):
                 term = Term(max(row.term.n, above.n), max(row.term.epoch, above.epoch) + 1, nonce)
                 self._write(evolve(row, term=term), now, clock)
                 return Lifted(term)
             case Release():
-                self._write(evolve(row, released=True), now, clock)
+                self._write(evolve(row, released=True, ready=False), now, clock)
                 return Released()
 
     def _write(self, row: LeaseRow, now: float, clock: float) -> None:
