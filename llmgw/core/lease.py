@@ -183,8 +183,7 @@ def _lifted(it: Leadership, term: Term) -> Leadership:
 
 
 def _gave_back(it: Leadership, now: float) -> Leadership:
-    out = max(it.out_until, now + it.limits.ttl)
-    return evolve(_role(it, Role.STANDBY, now, it.why), held=False, out_until=out, look_at=now, gave_back=True)
+    return evolve(_role(it, Role.STANDBY, now, it.why), held=False, look_at=now, gave_back=True)
 
 
 def _refused(it: Leadership, sent: Sent, now: float) -> Leadership:

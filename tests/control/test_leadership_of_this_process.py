@@ -5,6 +5,7 @@ from typing import NoReturn
 
 import pytest
 import trio
+import trio.testing
 from attrs import define, evolve, field
 
 from llmgw.control.leadership import EXIT_STILL_WORKING, Candidacy, Tenure
@@ -159,6 +160,7 @@ async def test_who_resigned_with_nobody_else_there_leads_again_after_one_ttl(nor
         await north.candidacy.changed.wait()
 
     assert LIMITS.ttl <= trio.current_time() - resigned < LIMITS.ttl + 1
+    await trio.testing.wait_all_tasks_blocked()
     assert len(north.tenures) == 2
 
 

@@ -216,8 +216,9 @@ class World:
     # -- statements ------------------------------------------------------------------------------------------
 
     def _send(self, node: Node, call: Call) -> None:
+        weather = node.weathers[node.calls % len(node.weathers)]
         node.calls += 1
-        number, weather = node.calls, node.weathers[node.calls % len(node.weathers)]
+        number = node.calls
         node.state = lease.begun(node.state, call, self._clock(node), f"nonce-{next(self._ids)}")
         assert node.state.sent is not None
         holder, nonce = node.state.holder, node.state.sent.nonce
