@@ -112,7 +112,7 @@ class Leadership:
     def doubt(self) -> str:
         """Why the database may lack a leader that came after this row: then "released" means nothing yet."""
         row = self.row
-        if row is not None and row.written not in (0, row.timeline):
+        if row is not None and row.written != row.timeline:
             return (
                 f"another database took over since the lease was written (timeline {row.written}, now {row.timeline})"
             )

@@ -7,7 +7,10 @@ renewals write ``leader_lease``. Both rows are locked in one order, the lease be
 
 CHANNEL = "llmgw_leader"  # NOTIFY: the lease row was released, or its leader became ready
 
-LEASE_DDL = """
+# It rises when a standby database takes over; the first eight digits of a WAL file's name.
+_TIMELINE = "('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint"
+
+LEASE_DDL = f"""
 -- The fence: changes only when leadership does; fenced writers hold it FOR SHARE. n never falls.
 create table leader_epoch (
     id integer primary key check (id = 1), n bigint not null default 0, epoch bigint not null,
@@ -23,11 +26,9 @@ create table leader_lease (
     client text not null default '', admin text not null default '', agents text not null default ''
 );
 insert into leader_epoch (id, epoch) values (1, 0);
-insert into leader_lease (id) values (1);
+insert into leader_lease (id, written) select 1, {_TIMELINE};
 """
 
-# It rises when a standby database takes over; the first eight digits of a WAL file's name.
-_TIMELINE = "('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint"
 _UNTIL = "clock_timestamp() + %(ttl)s::float8 * interval '1 second'"
 _OURS = "holder = %(me)s and n = %(n)s and epoch = %(epoch)s and nonce = %(nonce)s and not released"
 

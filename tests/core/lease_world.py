@@ -46,7 +46,7 @@ HOUR_S = 3600.0
 class Kept:
     """What the database has on disk."""
 
-    row: LeaseRow = field(factory=LeaseRow)
+    row: LeaseRow = field(factory=lambda: LeaseRow(written=1))
     until: float = -1e9  # lease_until, by the database's clock
 
 

@@ -255,7 +255,7 @@ def test_released_counts_for_nothing_while_the_store_may_have_lost_a_leader(lost
 
 
 def test_a_fresh_store_is_not_doubted():
-    part = Part().sees(LeaseRow(timeline=3))
+    part = Part().sees(LeaseRow(timeline=3, written=3))
     assert isinstance(part.next, Acquire)
 
 

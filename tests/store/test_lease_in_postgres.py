@@ -87,7 +87,7 @@ async def test_a_fresh_store_has_no_leader_and_its_lease_can_be_taken(maker):
     north = maker("north")
 
     row = await look(north)
-    assert (row.holder, row.term, row.released, row.timeline, row.written) == ("", Term(), True, 1, 0)
+    assert (row.holder, row.term, row.released, row.timeline, row.written) == ("", Term(), True, 1, 1)
     assert row.remaining_s == float("-inf")
 
     assert await take(north, "n1") == Term(1, 1, "n1")
