@@ -5,6 +5,7 @@ Nothing here decides anything about leadership; it carries statements, answers a
 
 from collections.abc import Callable, Iterator
 from itertools import count
+from math import inf
 
 from attrs import define, evolve, field, frozen
 
@@ -319,8 +320,12 @@ class World:
             _, self.db.kept = self.db.past.pop()
 
     def heal(self) -> None:
+        """Nothing is away, stands still or ends from now on."""
         self.db.up_at = self.now
         self.pause(False)
+        for name, node in list(self.nodes.items()):
+            if node.state.out_until == inf:  # it ends: another one is there already
+                self.start(name)
         for node in self.nodes.values():
             node.running, node.weathers, node.work_ends_s, node.orders_s = True, [Weather()], 0.0, 0.0
         for agent in self.agents:

@@ -61,7 +61,7 @@ class Leaders(RuleBasedStateMachine):
         node = self.world.nodes[name]
         if node.running:
             node.state = lease.after(node.state, Stop(), self.world.now + node.clock)
-        self.lasts(after_s, lambda: self.world.start(name), then)
+        self.lasts(after_s, lambda: self.world.start(name) if self.world.nodes[name] is node else None, then)
 
     @rule(name=NODES, then=TIMES)
     def a_process_is_killed_and_starts_again(self, name: str, then: float) -> None:
