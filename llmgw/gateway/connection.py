@@ -218,6 +218,8 @@ class Connection:
         limits, alarm = self.common.limits, self._alarm
         now = trio.current_time()
         if not self._buffer:
+            if self.common.draining:  # an answer that had begun before that did not say so
+                return None
             self.idle_since = now
         started = bool(self._buffer)
         alarm.ring = self.stream.interrupt
