@@ -27,6 +27,7 @@ LABELS_MAX = 64
 LABEL_NAME_MAX = 63
 LABEL_VALUE_MAX = 255
 LABELS_BYTES_MAX = 8 * 1024  # as JSON: joining and every hello carry them, and both have a bound
+STANDS_BY_MOST_S = 2.0  # longest pause while somebody answers that does not lead: soon somebody will
 WELCOMED_MOST_S = 1.0  # longest pause after one that was shorter: who welcomed us is back within seconds
 
 
@@ -46,6 +47,8 @@ class LeaderLink:
     talk: Talk | None = field(default=None, init=False)
     tries: int = field(default=0, init=False)
     _turn: int = field(default=0, init=False)  # whose turn it is among the servers
+    _stands_by: bool = field(default=False, init=False)  # a control plane of ours answered lately, and does not lead
+    _unanswered: int = field(default=0, init=False)  # tries in a row
     _led_to: str = field(default="", init=False)  # the leader, as another control plane named it
 
     async def run(self) -> NoReturn:
@@ -61,6 +64,8 @@ class LeaderLink:
                 self._led_to = leader
                 continue
             self._turn += 0 if welcomed else 1
+            if self._stands_by:
+                pause_s = min(pause_s, STANDS_BY_MOST_S)
             await trio.sleep(max(LEAST_PAUSE_S, self.draw() * pause_s))
             pause_s = min(pause_s * 2, self.settings.reconnect_max)
 
@@ -81,6 +86,8 @@ class LeaderLink:
             return False, ""
         except (NoLink, OSError) as error:
             self._is(f"no link: {error}")
+            self._unanswered += 1
+            self._stands_by &= self._unanswered <= len(self.settings.servers)
             return False, ""
         self.engines.address = self.settings.address or local_address(stream) or self.engines.address
         hello = Hello(
@@ -97,6 +104,7 @@ class LeaderLink:
             self.talk = None
         refused = talk.refused
         self._is(f"refused by {server}: {self._why(talk)}" if refused else f"the link with {server} ended: {why}")
+        self._stands_by, self._unanswered = talk.stands_by, 0
         return talk.welcomed, refused.leader if refused else ""
 
     async def _joined(self, server: str) -> Joined:

@@ -58,6 +58,7 @@ class Talk:
     welcomed: bool = field(default=False, init=False)
     refused: Refused | None = field(default=None, init=False)  # by the leader, in its words
     not_admitted: bool = field(default=False, init=False)  # because the credential counts no more
+    stands_by: bool = field(default=False, init=False)  # who answered does not lead
     _h2: H2Stream = field(init=False)
     _duplex: Duplex = field(init=False)
     _patience: trio.CancelScope = field(factory=trio.CancelScope, init=False)
@@ -116,7 +117,7 @@ class Talk:
 
     def _head(self, fields: Mapping[str, str]) -> None:
         if (status := fields.get(":status")) != "200":
-            self._denied, self.not_admitted = bytearray(), status == "401"
+            self._denied, self.not_admitted, self.stands_by = bytearray(), status == "401", status == "421"
 
     def _body(self, data: bytes) -> None:
         if self._denied is None:

@@ -449,6 +449,29 @@ async def test_a_standby_names_who_leads_and_the_agent_goes_there(leader, nurser
     leader.lead = TERM
 
 
+async def test_while_nobody_leads_a_standby_is_asked_often_enough(leader, nursery, tmp_path, autojump_clock):
+    token = await leader.token()
+    agent = agent_on(tmp_path / "a", leader.dial, token=token, servers=("a.test:7443", "b.test:7443"))
+    nursery.start_soon(agent.run)
+    await until(lambda: leader.heard)
+
+    leader.lead = NotLeading()
+    leader.registry.refuse_all("it does not lead any more")
+    await trio.sleep(60)
+    tries = agent.link.tries
+    await trio.sleep(10)
+    assert 9 <= agent.link.tries - tries <= 11  # each second: half of the longest pause, as the draw is
+
+    leader.reachable = False
+    await trio.sleep(60)
+    tries = agent.link.tries
+    await trio.sleep(100)
+    assert agent.link.tries - tries <= 22, "nobody has answered for long, and they are asked all the time"
+
+    leader.reachable, leader.lead = True, TERM
+    await until(lambda: leader.registry.nodes["node-1"].linked)
+
+
 # -- who is let in ---------------------------------------------------------------------------------------
 
 
