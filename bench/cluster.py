@@ -97,7 +97,7 @@ class Quiet:
 
 
 async def _passes(store: Any) -> Passes:
-    limits, term = ReplicaLimits(), Term(0, store.epoch, "bench")
+    limits, term = ReplicaLimits(), Term(0, store.start, "bench")
     spec = EngineSpec("sim", gpus=1, gpu_memory_mib=20 * GIB, exclusive=False)
     rows = {row.name: row for row in (_row(number, spec) for number in range(REPLICAS))}
     joined = Joined({name: NodeRecord(name, name.encode(), 0.0, "t") for name in _names()})

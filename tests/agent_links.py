@@ -215,7 +215,7 @@ class Leader:
         joining.on_ended = registry.forget
         registry.lead = lambda: leader.lead
         registry.on_report = leader.heard.append
-        registry.on_newer_term = lambda node, term: leader.newer.append((node.name, term))
+        registry.on_newer_term = lambda node, term, heard_s: leader.newer.append((node.name, term))
         listener.context = lambda: leader.context
         listener.report = lambda what, error: leader.failures.append(error)
         return leader

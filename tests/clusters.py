@@ -89,7 +89,7 @@ async def plane(
 ) -> Plane:
     """``connect``: how its engines are reached; None: they are not."""
     limits, times = limits or ReplicaLimits(), times or ClusterLimits
-    term = Term(0, store.epoch, "nonce")
+    term = Term(0, store.start, "nonce")
     wall = wall or (lambda: 1_000_000.0 + trio.current_time())
     events = await Events.load(store, lambda: limits.events_max, wall)
     desired = await Desired.load(store, wall)

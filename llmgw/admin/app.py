@@ -10,7 +10,7 @@ from werkzeug.exceptions import HTTPException
 
 from llmgw.admin import debugging
 from llmgw.admin.gatekeeping import Gatekeeper, Problem, problem_response
-from llmgw.admin.management import management
+from llmgw.admin.management import management, of_the_cluster
 from llmgw.admin.services import AdminServices, AppSettings, Report
 from llmgw.core.identity import Role
 from llmgw.store.errors import StoreUnavailable
@@ -35,7 +35,8 @@ def make_app(services: AdminServices, settings: AppSettings) -> QuartTrio:
     app.register_error_handler(Exception, partial(_failed, services.report))
     _open_routes(app, services, keeper)
     debugging.add_routes(app, keeper, settings)
-    app.register_blueprint(management(services, keeper), url_prefix="/admin/v1")
+    for api in (management(services, keeper), of_the_cluster(services, keeper)):
+        app.register_blueprint(api, url_prefix="/admin/v1")
     return app
 
 

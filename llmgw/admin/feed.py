@@ -3,7 +3,7 @@
 A reader that was away too long, or reads too slowly, is told how much it missed; it then reads the state anew.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
@@ -33,7 +33,8 @@ def add_routes(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> N
         since, wanted = _since(), Wanted(request.args.get("kind", ""), request.args.get("subject", ""))
         if not flag("follow") and "text/event-stream" not in request.headers.get("accept", ""):
             return await _listed(events, since, wanted, number("limit", 200, LISTED_MAX))
-        stream = _stream(events, events.last if since is None else since, wanted)
+        leads = services.leadership.standby_of
+        stream = _stream(events, events.last if since is None else since, wanted, lambda: leads() is None)
         response = Response(stream, content_type="text/event-stream")
         response.timeout = None
         response.headers["cache-control"] = "no-store"
@@ -69,9 +70,10 @@ async def _listed(events: Events, since: int | None, wanted: Wanted, limit: int)
     return await listing("events", matching[left_out:], as_json, missed=missed, last=events.last)
 
 
-async def _stream(events: Events, seq: int, wanted: Wanted) -> AsyncIterator[bytes]:
+async def _stream(events: Events, seq: int, wanted: Wanted, leads: Callable[[], bool]) -> AsyncIterator[bytes]:
+    """Until this control plane leads no more: what happens is told elsewhere then."""
     yield b": events of llmgw\n\n"
-    while True:
+    while leads():
         strange = seq > events.last
         found, missed = events.since(seq, BATCH)
         if missed or strange:

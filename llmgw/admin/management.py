@@ -6,7 +6,7 @@ import trio
 from attrs import asdict
 from quart import Blueprint, g, request
 
-from llmgw.admin import cluster, feed, targets, waiting
+from llmgw.admin import cluster, feed, leadership, targets, waiting
 from llmgw.admin.applying import act_of, note_applied
 from llmgw.admin.gatekeeping import (
     BATCH,
@@ -43,6 +43,14 @@ def management(services: AdminServices, keeper: Gatekeeper) -> Blueprint:
     _fleet(api, services, keeper)
     _requests(api, services, keeper)
     waiting.add_routes(api, services, keeper)
+    leadership.add_routes(api, services, keeper)
+    return api
+
+
+def of_the_cluster(services: AdminServices, keeper: Gatekeeper) -> Blueprint:
+    """What only the leader decides, and knows best."""
+    api = leadership.of_the_leader(services, keeper)
+    _applying(api, services, keeper)
     cluster.add_routes(api, services, keeper)
     targets.add_routes(api, services, keeper)
     feed.add_routes(api, services, keeper)
@@ -160,6 +168,8 @@ def _fleet(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
     async def config() -> Any:
         return services.config()
 
+
+def _applying(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
     @api.post("/apply")
     @keeper.needs(Role.OPERATOR)
     async def apply() -> Any:

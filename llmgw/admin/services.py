@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from ipaddress import ip_address
 from typing import Any
 
-from attrs import frozen
+from attrs import define, frozen
 
 from llmgw.control.acting import Acting
 from llmgw.control.cluster import Cluster
@@ -19,7 +19,8 @@ from llmgw.control.keys import Keys
 from llmgw.control.targets import Targets
 from llmgw.control.tokens import Tokens
 from llmgw.core.explain import Explanation
-from llmgw.core.identity import Operator
+from llmgw.core.identity import Declined, Operator
+from llmgw.core.lease_facts import Addresses
 from llmgw.core.secret import Secret
 from llmgw.gateway.shadow_report import Row as ShadowRow
 from llmgw.store.desired import Revision
@@ -55,9 +56,12 @@ class Applied:
         return {"revision": self.revision, **{name: list(getattr(self, name)) for name in told}}
 
 
-@frozen
+@define(eq=False)
 class ClusterServices:
-    """The control plane; ``agent_address`` is where agents connect, empty while they can't."""
+    """The control plane; ``agent_address`` is where agents connect, empty while they can't.
+
+    What belongs to a term of leadership is another one in the next term: it is asked for here each time.
+    """
 
     cluster: Cluster
     joining: Joining
@@ -72,6 +76,20 @@ class ClusterServices:
     roll_back: Callable[[Revision, Operator, str], Awaitable[Applied]]
     revision_json: Callable[[Revision], dict[str, Any]]
     agent_address: Callable[[], str]
+
+
+@frozen
+class LeaderServices:
+    """Leadership, as operators see it. ``standby_of``: who leads instead of us, as far as it is known; None: we do.
+
+    ``refresh`` reads the store again where we stand by; how old what is shown is then, in seconds.
+    """
+
+    standby_of: Callable[[], Addresses | None]
+    refresh: Callable[[], Awaitable[float]]
+    told: Callable[[], dict[str, Any]]
+    explain: Callable[[], Explanation]
+    resign: Callable[[Operator, str], Awaitable[dict[str, Any] | Declined]]
 
 
 @frozen
@@ -103,6 +121,7 @@ class AdminServices:
     apply: Callable[..., Awaitable[Applied]]  # a config's text, who brings it, its file's name, why, whether it is dry
     now: Callable[[], float]
     cluster: ClusterServices
+    leadership: LeaderServices
     report: Report = to_logging
 
 

@@ -272,6 +272,24 @@ def _check_store(checking: Checking) -> None:
         checking.refuse("store.url", what, what_to_do)
 
 
+def _check_lease(checking: Checking) -> None:
+    """A leader has time for one more renewal, and for a statement that hangs, before its trust ends."""
+    if why := checking.built["lease"].problem():
+        key = next((f"lease.{name}" for name in ("ttl", "renew", "call_within", "margin")
+                    if checking.is_given(f"lease.{name}")), "lease.ttl")  # fmt: skip
+        checking.refuse(key, why, "raise lease.ttl, or lower what is added up; the same on every control plane")
+
+
+def _check_advertised(checking: Checking) -> None:
+    for key in ("server.advertise", "admin.advertise"):
+        said = checking.value(key)
+        if said and not _ORIGIN.fullmatch(said.lower().rstrip("/")):
+            checking.refuse(key, f"{said!r} is no URL that others could use", "write https://HOST:PORT")
+    said = checking.value("agents.advertise")
+    if said and not re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}", said):
+        checking.refuse("agents.advertise", f"{said!r} is no address that agents could use", "write HOST:PORT")
+
+
 CHECKS: tuple[Callable[[Checking], None], ...] = (
     _check_above_zero,
     _check_contradictions,
@@ -284,6 +302,8 @@ CHECKS: tuple[Callable[[Checking], None], ...] = (
     _check_hosts,
     _check_tls,
     _check_store,
+    _check_lease,
+    _check_advertised,
 )
 
 

@@ -38,6 +38,7 @@ TITLES = {
     "engines": "Connections to engines.",
     "replica": "Engines that agents run: when one is healthy, when it is restarted, how long it may take to leave.",
     "drain": "Taking a node out of service.",
+    "lease": "Who leads, where two control planes share a store on PostgreSQL. The same on both.",
     "gpu": "GPUs that something speaks against.",
     "cluster": "What the control plane and its nodes expect of each other.",
     "agents": "The listener for agents, which run engines on their nodes. It stands once it has a certificate.",

@@ -21,6 +21,7 @@ from llmgw.core.breaker import BreakerLimits
 from llmgw.core.drain import DrainLimits
 from llmgw.core.engine_spec import Want
 from llmgw.core.fleet import Engine, Fleet, fleet_of
+from llmgw.core.lease_facts import LeaseLimits
 from llmgw.core.replicas import ReplicaLimits
 from llmgw.core.scheduling import Weights
 from llmgw.engines.limits import ClientLimits, ProbeLimits
@@ -50,6 +51,7 @@ class Config:
     breaker: BreakerLimits = field(factory=BreakerLimits)
     replica: ReplicaLimits = field(factory=ReplicaLimits)
     drain: DrainLimits = field(factory=DrainLimits)
+    lease: LeaseLimits = field(factory=LeaseLimits)
     gpu: GpuSettings = field(factory=GpuSettings)
     cluster: ClusterLimits = field(factory=ClusterLimits)
     agents: AgentsLimits = field(factory=AgentsLimits)

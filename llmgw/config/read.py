@@ -17,6 +17,7 @@ from llmgw.core.agent_settings import AgentSettings
 from llmgw.core.bands import AdmissionLimits
 from llmgw.core.breaker import BreakerLimits
 from llmgw.core.drain import DrainLimits
+from llmgw.core.lease_facts import LeaseLimits
 from llmgw.core.replicas import ReplicaLimits
 from llmgw.core.scheduling import Weights
 from llmgw.engines.limits import ClientLimits, ProbeLimits
@@ -42,6 +43,7 @@ SECTIONS: Mapping[str, Mapping[str, type[Any]]] = {
     "agents": {"agents": AgentsLimits},
     "agent": {"agent": AgentSettings},
     "records": {"records": RecordLimits},
+    "lease": {"lease": LeaseLimits},
     "store": {"store": StoreLimits},
     "log": {"log": LogLimits},
 }

@@ -15,7 +15,9 @@ from llmgw.core.settings import Unit, setting
 class ListenSettings:
     """``[server]``: the client listener."""
 
+    name: str = setting("", Unit.TEXT, "of this control plane, for people; empty: the host's name")
     listen: str = setting("127.0.0.1:7440", Unit.ADDRESS, "where clients connect")
+    advertise: str = setting("", Unit.TEXT, "its URL as others reach it; empty: made of listen, or of the host's name")
     tls_cert: str = setting("", Unit.PATH, "PEM file with the certificate chain; empty: no TLS")
     tls_key: str = setting("", Unit.PATH, "PEM file with its private key")
     no_auth: bool = setting(False, Unit.FLAG, "ask for no key: for trials only, refused off loopback")
@@ -29,6 +31,7 @@ class AdminSettings:
     """``[admin]``: the operators' listener."""
 
     listen: str = setting("127.0.0.1:7442", Unit.ADDRESS, "where operators connect; off loopback only with TLS")
+    advertise: str = setting("", Unit.TEXT, "its URL as others reach it; a standby sends operators there")
     tls_cert: str = setting("", Unit.PATH, "PEM file with the certificate chain; empty: no TLS")
     tls_key: str = setting("", Unit.PATH, "PEM file with its private key")
     allowed_hosts: tuple[str, ...] = setting(

@@ -24,7 +24,6 @@ from llmgw.core.shards import ShardState
 from llmgw.core.worth import demand_for
 from llmgw.store import audit, replicas
 from llmgw.store.face import Database, Store
-from llmgw.store.leader import fence
 
 STUCK_AFTER_S = 15.0  # beyond its engine's own grace to stop
 
@@ -171,10 +170,8 @@ class Acting:
         gone: Sequence[str] = (),
     ) -> None:
         act = audit.Act(self.cluster.wall(), by.name, str(by.role), what, subject, why, None, after)
-        epoch = self.store.epoch
 
         def change(db: Database) -> None:
-            fence(db.conn, epoch)
             replicas.save(db, rows)
             replicas.forget(db, gone)
             audit.note(db, act)

@@ -33,7 +33,7 @@ from llmgw.core.replicas import Replica
 from llmgw.store import decisions, replicas
 from llmgw.store.decisions import Decision
 from llmgw.store.face import Database, Store
-from llmgw.store.leader import counted, fence
+from llmgw.store.leader import counted
 
 EVENT_OF: dict[type[Any], str] = {
     Create: "replica.created",
@@ -74,10 +74,9 @@ class Applying:
             return
         cluster, wall = self.cluster, self.cluster.wall()
         told = [decision for action in actions if (decision := _decision(action, cluster, wall)) is not None]
-        most, epoch = cluster.limits().decisions_max, self.store.epoch
+        most = cluster.limits().decisions_max
 
         def change(db: Database) -> Changed:
-            fence(db.conn, epoch)
             changed = _changed(db, {**cluster.rows, **{row.name: row for row in more}}, actions, more, wall)
             replicas.save(db, changed.rows)
             replicas.forget(db, changed.gone)

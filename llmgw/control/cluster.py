@@ -104,6 +104,10 @@ class Cluster:
         if now - at > SLEPT_S:
             self.woke_late_s, self.woke_at = now - at, now
 
+    def go_on_from(self, before: "Cluster") -> None:
+        """The same term is led again: what nodes are told now is numbered after what they were told then."""
+        self.sent.update({name: Sent(sent.rev) for name, sent in before.sent.items()})
+
     # -- observing ------------------------------------------------------------------------------------
 
     def observe(self) -> Seen:

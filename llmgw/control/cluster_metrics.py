@@ -152,6 +152,10 @@ class ClusterMetrics:
         counts = self.cluster.registry.counts
         yield Family("llmgw_agent_connections_total", "at the agents' listener, by what became of them",
                      _counted({(name,): number for name, number in counts.items()}, ("what",)), "counter")  # fmt: skip
+        yield from self.certificate()
+
+    def certificate(self) -> Iterator[Family]:
+        """Also of one that does not lead: agents would meet it tomorrow."""
         left = self.expires_in_s()
         if left is not None:
             yield _one("llmgw_agents_certificate_expires_seconds", "until it ends", round(left))

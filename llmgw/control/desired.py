@@ -15,7 +15,6 @@ from llmgw.store import audit
 from llmgw.store import desired as rows
 from llmgw.store.desired import Revision, Scale
 from llmgw.store.face import Database, Store
-from llmgw.store.leader import fence
 
 SCALE_MAX = 1000
 
@@ -49,11 +48,21 @@ class Desired:
     @classmethod
     async def load(cls, store: Store, wall: Callable[[], float] = time.time) -> "Desired":
         desired = cls(store, wall)
-        latest = await store.read(rows.latest)
-        if latest is not None:
-            desired.revision, desired.models = latest.revision, latest.models
-        desired._scales = {one.model: one for one in await store.read(rows.scales)}
+        await desired.read_again()
         return desired
+
+    async def read_again(self) -> bool:
+        """Take up what another process changed; whether there was anything. Raises StoreUnavailable."""
+        number = await self._store.read(rows.number)
+        news = number != self.revision
+        if news:
+            latest = await self._store.read(rows.latest)
+            if latest is not None:
+                self.revision, self.models = latest.revision, latest.models
+        scales = {one.model: one for one in await self._store.read(rows.scales)}
+        if scales != self._scales:
+            self._scales, news = scales, True
+        return news
 
     @property
     def wants(self) -> Mapping[str, Want]:
@@ -69,6 +78,9 @@ class Desired:
         self._written = {want.model: want for want in wants}
         self.on_change()
 
+    def is_in_force(self, models: Sequence[Mapping[str, Any]]) -> bool:
+        return self.models is not None and _plain(models) == list(self.models)
+
     async def record(
         self,
         models: Sequence[Mapping[str, Any]],
@@ -81,14 +93,12 @@ class Desired:
 
         Without a ``number``, models as before are no new revision.
         """
-        plain = json.loads(json.dumps(list(models), default=str))
-        if number is None and self.models is not None and plain == list(self.models):
+        if number is None and self.is_in_force(models):
             return self.revision
+        plain = _plain(models)
         revision = Revision(number or self.revision + 1, self._wall(), who, why, source, plain)
-        epoch = self._store.epoch
 
         def change(db: Database) -> None:
-            fence(db.conn, epoch)
             rows.add(db, revision)
 
         await self._store.write(change)
@@ -118,11 +128,10 @@ class Desired:
             hint = "raise replicas.max in the config, or scale to less"
             return Declined("over_max", f"{model} may have {want.most} replicas (replicas.max)", hint)
         before = self._scales.get(model)
-        at, epoch = self._wall(), self._store.epoch
+        at = self._wall()
         said = None if replicas is None else Scale(model, replicas, at, by.name, why)
 
         def change(db: Database) -> None:
-            fence(db.conn, epoch)
             if said is None:
                 rows.unscale(db, model)
             else:
@@ -198,3 +207,9 @@ def _differing(was: Any, will: Any) -> list[str]:
 
 def _count(want: Want) -> str:
     return str(want.least) if want.least == want.most else f"{want.least} to {want.most}"
+
+
+def _plain(models: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """As the store has them."""
+    found: list[dict[str, Any]] = json.loads(json.dumps(list(models), default=str))
+    return found

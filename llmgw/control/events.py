@@ -24,7 +24,8 @@ KINDS = frozenset(
     "node.joined node.linked node.silent node.back node.removed node.lost node.target gpu.evidence gpu.cleared"
     " replica.created replica.started replica.blocked replica.ready replica.out replica.failed replica.renewed"
     " replica.waiting replica.leaving replica.returned replica.stopping replica.gone replica.settled"
-    " model.applied model.scaled leader.began leader.doubts leader.trusts leader.lifted config.applied"
+    " model.applied model.scaled leader.began leader.ended leader.suspended leader.resumed leader.lifted"
+    " leader.store_back leader.doubts leader.trusts config.applied"
     " operator.acted endpoint.target".split()
 )
 
@@ -46,11 +47,17 @@ class Events:
     @classmethod
     async def load(cls, store: Store, most: Callable[[], int], wall: Callable[[], float] = time.time) -> "Events":
         events = cls(store, most, wall)
-        kept = await store.read(lambda conn: rows.latest(conn, most()))
-        events._ring.extend(kept)
-        if kept:
-            events.last, events._forgotten = kept[-1].seq + SKIPPED, kept[0].seq - 1
+        await events.read_again()
         return events
+
+    async def read_again(self) -> None:
+        """What the leaders before us told; what we tell next is numbered after all of it. Raises StoreUnavailable."""
+        most = self._most()
+        kept = await self._store.read(lambda conn: rows.latest(conn, most))
+        self._ring.clear()
+        self._ring.extend(kept)
+        if kept:
+            self.last, self._forgotten = max(self.last, kept[-1].seq + SKIPPED), kept[0].seq - 1
 
     def tell(self, kind: str, subject: str, sentence: str, **data: Any) -> Event:
         assert kind in KINDS, kind

@@ -87,7 +87,7 @@ class Joining:
         chance: Callable[[int], bytes] = os.urandom,
     ) -> "Joining":
         joining = cls(store, ca, now, chance)
-        await joining._reload()
+        await joining.read_again()
         return joining
 
     # -- the door ---------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class Joining:
             await trio.sleep(every_s)
             try:
                 if await self._store.read(rows.revision) != self._revision:
-                    await self._reload()
+                    await self.read_again()
             except StoreUnavailable:
                 continue  # go on with what is known; Keys.stale tells of it
 
@@ -267,7 +267,8 @@ class Joining:
             self._publish(*there)
         return result
 
-    async def _reload(self) -> None:
+    async def read_again(self) -> None:
+        """Take up what another process changed. Raises StoreUnavailable."""
         async with self._turn:
             revision = await self._store.read(rows.revision)
             there = await self._store.read(lambda conn: rows.every(conn, removed=True))

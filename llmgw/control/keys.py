@@ -48,7 +48,7 @@ class Keys:
     _now: Callable[[], float] = field(repr=False)
     _chance: Callable[[int], bytes] = field(repr=False)
     ring: KeyRing = field(factory=KeyRing, init=False)
-    stale: bool = field(default=False, init=False)  # the store can't be read: the ring is what was last known
+    _stale_since: float | None = field(default=None, init=False)
     # From a write to its publication nobody else publishes, so an older ring never follows a newer one.
     _turn: trio.Lock = field(factory=trio.Lock, init=False, repr=False)
 
@@ -71,9 +71,19 @@ class Keys:
             try:
                 if await self._store.read(rows.revision) != self.ring.revision:
                     await self._reload()
-                self.stale = False
+                self._stale_since = None
             except StoreUnavailable:
-                self.stale = True
+                if self._stale_since is None:
+                    self._stale_since = trio.current_time()
+
+    @property
+    def stale(self) -> bool:
+        """The store can't be read: the ring is what was last known."""
+        return self._stale_since is not None
+
+    @property
+    def stale_s(self) -> float:
+        return 0.0 if self._stale_since is None else trio.current_time() - self._stale_since
 
     async def create(
         self,

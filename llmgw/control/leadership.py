@@ -10,13 +10,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NoReturn, Protocol
 
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 
+from llmgw.control.tenure import Tenure
 from llmgw.core import lease
 from llmgw.core.explain import Explanation
 from llmgw.core.lease_explained import Leader, Readiness, Transition, changes, explain, has_handed_over, readiness
 from llmgw.core.lease_explained import leader as leader_of
 from llmgw.core.lease_facts import (
+    Addresses,
     Answer,
     Call,
     Failed,
@@ -44,27 +46,6 @@ class LeaseStore(Protocol):
     async def carry_out(self, call: Call, nonce: str, within_s: float) -> Answer: ...
 
     async def nudges(self, nudge: Callable[[], None]) -> NoReturn: ...
-
-
-@define(eq=False)
-class Tenure:
-    """One leadership of this process, from ``began`` to its end, handed to what leads.
-
-    ``leaving`` is set when it is to finish what it began, ``lease.acks_within`` before it is cancelled. The term may
-    be lifted meanwhile: ``may_act`` and ``term`` are asked each time.
-    """
-
-    candidacy: "Candidacy"
-    leaving: trio.Event = field(factory=trio.Event)
-    scope: trio.CancelScope = field(factory=trio.CancelScope, repr=False)
-    ended: trio.Event = field(factory=trio.Event)
-
-    @property
-    def term(self) -> Term:
-        return self.candidacy.state.term
-
-    def may_act(self) -> bool:
-        return not self.leaving.is_set() and self.candidacy.may_act()
 
 
 async def _nothing(tenure: Tenure) -> None:
@@ -99,6 +80,12 @@ class Candidacy:
         """None: this process does not lead."""
         return self.state.term if self.state.leads else None
 
+    @property
+    def away_s(self) -> float:
+        """Since the first statement without an answer after the last one with one; 0: the store answers."""
+        since = self.state.away_since
+        return 0.0 if since is None else self.clock() - since
+
     def leader(self) -> Leader | None:
         return leader_of(self.state, self.clock())
 
@@ -113,6 +100,14 @@ class Candidacy:
     def told(self, agent: str, seen: Term, heard_s: float | None) -> None:
         """An agent has obeyed a term that ours is not above."""
         self._apply(Told(agent, seen, heard_s))
+
+    def reached_at(self, addresses: Addresses) -> None:
+        """Before ``run``: what others shall know of us once we lead."""
+        self.state = evolve(self.state, addresses=addresses)
+
+    def look(self) -> None:
+        """Somebody may have taken the lead: what only a leader writes was refused, or the row was written."""
+        self._apply(Nudged())
 
     def serving(self, ready: bool) -> None:
         """Whether this process has somewhere to send requests; the lease row says it while we lead."""
@@ -149,7 +144,7 @@ class Candidacy:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._tick)
-                nursery.start_soon(self.store.nudges, self._nudged)
+                nursery.start_soon(self.store.nudges, self.look)
                 while True:
                     await self._next(nursery)
         finally:
@@ -186,9 +181,6 @@ class Candidacy:
         while True:
             await trio.sleep(TICK_S)
             self._apply(Ticked())
-
-    def _nudged(self) -> None:
-        self._apply(Nudged())
 
     def _apply(self, fact: Answer | Happening) -> None:
         before, self.state = self.state, lease.after(self.state, fact, self.clock())

@@ -26,10 +26,14 @@ from llmgw.control.desired import Desired
 from llmgw.control.keys import Keys
 from llmgw.control.publishing import Routes
 from llmgw.control.tokens import Tokens
-from llmgw.daemon.leading import Leading
-from llmgw.daemon.operating import app_settings, cluster_services, services_of
+from llmgw.daemon.agents import serve_agents
+from llmgw.daemon.candidacy import fence_of, leadership_on
+from llmgw.daemon.leader_views import where
+from llmgw.daemon.leading import Base
+from llmgw.daemon.operating import app_settings, services_of
 from llmgw.daemon.parts import Parts, account, server_context, with_shadows
 from llmgw.daemon.reloading import Reloading, first_config
+from llmgw.daemon.terms import Terms
 from llmgw.engines.client import retire_idle
 from llmgw.engines.live import LiveEndpoint
 from llmgw.engines.probe import probe
@@ -37,6 +41,7 @@ from llmgw.nodes.identity import ListenerIdentity
 from llmgw.store.accounts import save
 from llmgw.store.errors import StoreUnavailable
 from llmgw.store.face import Store
+from llmgw.store.fenced import Fenced
 from llmgw.store.housekeeping import keep_house
 from llmgw.store.opening import opened
 from llmgw.store.place import Place
@@ -75,7 +80,7 @@ class Daemon:
     agent_address: str = field(default="", init=False)  # empty: no agents can connect
     parts: Parts = field(init=False)
     _probes: trio.Nursery = field(init=False)
-    leading: Leading = field(init=False)
+    terms: Terms = field(init=False)
     _reloading: Reloading = field(init=False)
 
     async def run(self, signals: bool = True) -> None:
@@ -88,16 +93,21 @@ class Daemon:
                 await self._tree(store, watcher, sink, signals)
 
     async def _tree(self, store: Store, watcher: Watcher, sink: LogSink, signals: bool) -> None:
-        desired = await Desired.load(store)
-        config = self.config = await first_config(self.config, desired, self.env)
+        leadership = await leadership_on(store, self.config.lease)
+        fenced = Fenced(store, partial(fence_of, leadership), leadership.look)
+        desired = await Desired.load(fenced)
+        config = self.config = await first_config(self.config, desired, self.env, alone=not self.place.url)
         keys, tokens = await Keys.load(store), await Tokens.load(store)
         usage = UsageWriter(store, config.store)
         parts = self.parts = Parts(config, keys, tokens, usage, make_log(sink), sink, watcher)
         certificates = partial(ListenerIdentity.load, config.agents, self.place.data_dir, self._told)
         identity = await trio.to_thread.run_sync(certificates)
-        self.leading = await Leading.load(parts, store, desired, identity, self._route)
-        self._reloading = Reloading(parts, store, self.config_file, self.env, self.apply, desired, self.leading.events)
-        self.leading.held = self.held.get(AGENTS)
+        base = await Base.load(parts, fenced, desired, identity)
+        terms = self.terms = await Terms.load(base, leadership, self.env, self.apply, self._route)
+        self._reloading = Reloading(
+            parts, fenced, self.config_file, self.env, self.apply, desired, base.events, terms.leads_now
+        )  # fmt: skip
+        terms.serve_operators(self._reloading, lambda: self.agent_address)
         with naming("server.listen"):
             listeners = [await self._client_listener(watcher)]
         with naming("admin.listen"):
@@ -120,6 +130,7 @@ class Daemon:
                     await self.stop.wait()
                     self.systemd.stopping("told to stop")
                     services.start_soon(self._ask_for_time)
+                    await self._hand_over()
                     await self._leave_the_balancer()
                     doors.cancel_scope.cancel(reason="shutting down")
                 parts.door.drain()
@@ -130,7 +141,7 @@ class Daemon:
                 parts.log.warning("requests were cut off at the end of their grace", count=parts.gate.cut)
             parts.door.close_all()
             await self._flush_accounts(store, everything=True)
-            self.leading.registry.refuse_all("this control plane ends")
+            self.terms.leading.registry.refuse_all("this control plane ends")
             services.cancel_scope.cancel(reason="requests have ended")
 
     async def _services(self, services: trio.Nursery, store: Store, admin: socket.socket) -> None:
@@ -154,10 +165,11 @@ class Daemon:
         keep("store trouble", self._tell_store_trouble)
         self._probes = services
         self.apply(parts.config)
-        for name, service in self.leading.services():
-            keep(name, service)
         with naming("agents.listen"):
-            self.agent_address = await services.start(self.leading.agents)
+            self.agent_address = await services.start(serve_agents, self.terms, self.held.get(AGENTS))
+        self._say_who_we_are()
+        for name, service in self.terms.services():
+            keep(name, service)
         if self.agent_address:
             self.say(f"agents:  {self.agent_address}")
         keep("admin", partial(self._admin, store, admin))
@@ -170,7 +182,7 @@ class Daemon:
 
     def apply(self, config: Config) -> None:
         self._watch(self.parts.apply(config))
-        self.leading.desired.take(config.wants)
+        self.terms.base.desired.take(config.wants)
 
     def _told(self, line: str) -> None:
         self.parts.log.info(line)
@@ -200,8 +212,8 @@ class Daemon:
 
     async def _admin(self, store: Store, sock: socket.socket) -> None:
         settings = self.config.admin
-        cluster = cluster_services(self.leading, self._reloading, lambda: self.agent_address)
-        services = services_of(self.parts, store, self._reloading.bring, cluster)
+        terms = self.terms
+        services = services_of(self.parts, store, self._reloading.bring, terms.cluster, terms.operators())
         app = make_app(services, app_settings(settings, sock.getsockname()[0]))
         tls = server_context(settings.tls_cert, settings.tls_key)
         await serve_admin(app, sock.dup(), tls, self.parts.report)
@@ -231,12 +243,23 @@ class Daemon:
             self.systemd.extend(MORE_TIME_S, f"stopping: {len(self.parts.gate.running)} requests run")
             await trio.sleep(MORE_TIME_S / 3)
 
+    def _say_who_we_are(self) -> None:
+        agents = self.agent_address
+        here = where(self.config, self.client_address, self.admin_address, agents, socket.gethostname())
+        self.terms.leadership.reached_at(here)
+
+    async def _hand_over(self) -> None:
+        """Another control plane leads, and has somewhere to send requests, before we turn any away."""
+        door, lease = self.parts.config.door, self.config.lease
+        self._hard_exit(lease.ttl + lease.handover + door.balancer_pause + door.shutdown_grace + HARD_EXIT_AFTER_S)
+        await self.terms.leadership.stop()
+        await self.terms.leadership.wait_handed_over()
+
     async def _leave_the_balancer(self) -> None:
         """/ready says 503 for a while before the door closes, so that a load balancer sends elsewhere."""
         door = self.parts.config.door
         self.parts.draining = True
         self.parts.log.info("stopping", pause_s=door.balancer_pause, grace_s=door.shutdown_grace)
-        self._hard_exit(door.balancer_pause + door.shutdown_grace + HARD_EXIT_AFTER_S)
         if self.pause_for_balancer:
             await trio.sleep(door.balancer_pause)
 

@@ -7,7 +7,7 @@ from typing import Any
 import trio
 
 from llmgw import __version__
-from llmgw.admin.services import AdminServices, Applied, AppSettings, ClusterServices
+from llmgw.admin.services import AdminServices, Applied, AppSettings, ClusterServices, LeaderServices
 from llmgw.config import describe
 from llmgw.config.settings import AdminSettings
 from llmgw.config.units import bytes_of
@@ -17,6 +17,7 @@ from llmgw.control.explaining_drains import ExplainingDrains
 from llmgw.control.node_views import models_json
 from llmgw.core.explain import Explanation
 from llmgw.core.identity import Operator
+from llmgw.core.term import NO_TERM
 from llmgw.daemon.leading import Leading
 from llmgw.daemon.parts import Parts
 from llmgw.daemon.reloading import Reloading
@@ -39,7 +40,11 @@ def app_settings(admin: AdminSettings, host: str) -> AppSettings:
 
 
 def services_of(
-    parts: Parts, store: Store, apply: Callable[..., Awaitable[Applied]], cluster: ClusterServices
+    parts: Parts,
+    store: Store,
+    apply: Callable[..., Awaitable[Applied]],
+    cluster: ClusterServices,
+    leadership: LeaderServices,
 ) -> AdminServices:
     live = parts.live
 
@@ -95,31 +100,44 @@ def services_of(
         cancel=cancel_request,
         explain_request=explain,
         explain_queue=lambda model: explain_queue(parts.admission, model, trio.current_time()),
-        status=lambda: status(parts, store),
+        status=lambda: status(parts, store, cluster),
         config=lambda: describe(parts.config),
         apply=apply,
         now=time.time,
         cluster=cluster,
+        leadership=leadership,
         report=parts.report,
     )
 
 
 def cluster_services(leading: Leading, reloading: Reloading, agent_address: Callable[[], str]) -> ClusterServices:
+    base = leading.base
     return ClusterServices(
         leading.cluster,
-        leading.joining,
-        leading.desired,
-        leading.events,
-        Explaining(leading.cluster, leading.store, bytes_of),
+        base.joining,
+        base.desired,
+        base.events,
+        Explaining(leading.cluster, base.store, bytes_of),
         ExplainingDrains(leading.targets, leading.endpoint_targets),
-        Acting(leading.store, leading.cluster, leading.events),
+        Acting(base.fenced, leading.cluster, base.events),
         leading.targets,
         leading.endpoint_targets,
-        leading.store,
+        base.store,
         reloading.roll_back,
         revision_json,
         agent_address,
     )
+
+
+def become(cluster: ClusterServices, leading: Leading) -> None:
+    """Another term, or another view of the store: what operators ask from now on is asked of it."""
+    base = leading.base
+    cluster.cluster, cluster.targets, cluster.endpoint_targets = (
+        leading.cluster, leading.targets, leading.endpoint_targets,
+    )  # fmt: skip
+    cluster.explaining = Explaining(leading.cluster, base.store, bytes_of)
+    cluster.explaining_drains = ExplainingDrains(leading.targets, leading.endpoint_targets)
+    cluster.acting = Acting(base.fenced, leading.cluster, base.events)
 
 
 def revision_json(revision: Revision) -> dict[str, Any]:
@@ -135,13 +153,14 @@ def revision_json(revision: Revision) -> dict[str, Any]:
     }
 
 
-def status(parts: Parts, store: Store) -> dict[str, Any]:
+def status(parts: Parts, store: Store, cluster: ClusterServices) -> dict[str, Any]:
     now, live = trio.current_time(), parts.live
     why = parts.ready(None)
     return {
         "version": __version__,
         "cluster_id": store.cluster_id,
-        "epoch": store.epoch,
+        "leads": cluster.cluster.term != NO_TERM,
+        "term": str(cluster.cluster.term),
         "uptime_s": round(time.time() - parts.started_at, 1),
         "ready": why is None,
         "not_ready_because": why or "",

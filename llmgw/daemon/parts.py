@@ -4,7 +4,7 @@ import os
 import random
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -62,6 +62,7 @@ class Parts:
     started_at: float = field(factory=time.time)
     routes: Mapping[str, tuple[Endpoint, ...]] = field(factory=dict)  # replicas that serve, by model
     draining: bool = False  # /ready says no: the process is on its way out
+    stands_back: Callable[[], str] = str  # why another control plane should be asked; empty: no other need be
     live: LiveFleet = field(init=False)
     metrics: Metrics = field(init=False)
     admission: Admission = field(init=False)
@@ -116,8 +117,10 @@ class Parts:
         )
 
     def ready(self, model: str | None) -> str | None:
-        """Why this process has nowhere to send a request; None: it has."""
-        return "shutting down" if self.draining else self.live.ready(model, trio.current_time())
+        """Why this process has nowhere to send a request, or should not; None: it is ready."""
+        if self.draining:
+            return "shutting down"
+        return self.live.ready(model, trio.current_time()) or self.stands_back() or None
 
     def report(self, what: str, request_id: str, error: BaseException | None) -> None:
         self.log.error(what, request_id=request_id, error=repr(error), exc_info=error)

@@ -26,6 +26,10 @@ from llmgw.store.face import Store
 SIGNAL = "signal"  # who a SIGHUP is in the log and in the audit
 NO_FILE = "nothing to reload: started without a config file"
 SENT = "the config that was sent"
+OTHERWISE = (
+    "these are not those in force, which are revision {revision} of the store",
+    "`llmgw ctl diff {file}` shows what differs; `llmgw ctl apply {file}`, or SIGHUP to the leader, applies them",
+)
 SHOWN = 3  # changes, in an event's sentence
 
 
@@ -38,6 +42,7 @@ class Reloading:
     take_over: Callable[[Config], None]
     desired: Desired
     events: Events
+    leads: Callable[[], bool] = lambda: True
 
     async def read_again(self) -> None:
         """SIGHUP: the file as it is now; a bad one keeps the config before."""
@@ -107,16 +112,23 @@ class Reloading:
         source: str = "",
         models: Sequence[Mapping[str, Any]] | None = None,
     ) -> Applied:
-        """Models and limits from this text; what needs a restart is said, and waits for one."""
+        """Models and limits from this text; what needs a restart is said, and waits for one.
+
+        Where we stand by the leader decides which models there are, and only the limits are ours to take.
+        """
+        leads = self.leads()
+        if not leads:
+            models = self.desired.models
         try:
             reloaded = reload(self.parts.config, self.file, self.environ, text, named, models)
         except ConfigError as error:
             return Applied(problems=tuple(str(problem) for problem in error.problems))
-        if reloaded.changes:
+        if reloaded.changes and leads:
             try:
                 await self.desired.record(reloaded.config.models, who, why, source, reloaded.config.fleet.revision)
             except StoreUnavailable as error:
                 return Applied(problems=(f"nothing was changed, because it can't be stored: {error}",))
+        if reloaded.changes:
             self.take_over(reloaded.config)
         return self._told(reloaded)
 
@@ -140,13 +152,25 @@ class Reloading:
         return applied
 
 
-async def first_config(config: Config, desired: Desired, environ: Mapping[str, str]) -> Config:
+async def first_config(config: Config, desired: Desired, environ: Mapping[str, str], alone: bool) -> Config:
     """What a process begins with: its file's models, recorded if they are new; without any, those applied last.
 
-    Raises ConfigError, for models in the store that this version can't read.
+    Where several control planes share a store (not ``alone``) what was applied last counts, whatever a file says: a
+    failover must change nothing. Raises ConfigError, for models in the store that this version can't read.
     """
-    if not config.models and desired.models:
-        config = load_revision(config.file, environ, None, desired.revision, models=desired.models)
-    else:
+    if desired.models and not (alone and config.models):
+        stored = stored_config(config, desired, environ)
+        if not config.models or desired.is_in_force(config.models):
+            return stored
+        what, todo = (text.format(file=config.file, revision=desired.revision) for text in OTHERWISE)
+        differs = Problem(str(config.file or ""), "models", what, todo)
+        return attrs.evolve(stored, warnings=(*stored.warnings, differs))
+    if alone:
         await desired.record(config.models, "start", source=str(config.file or ""))
     return attrs.evolve(config, fleet=attrs.evolve(config.fleet, revision=desired.revision))
+
+
+def stored_config(config: Config, desired: Desired, environ: Mapping[str, str]) -> Config:
+    """The file's limits, and the models that were applied last. Raises ConfigError."""
+    stored = load_revision(config.file, environ, None, desired.revision, models=desired.models)
+    return attrs.evolve(stored, fleet=attrs.evolve(stored.fleet, revision=desired.revision))

@@ -10,6 +10,7 @@ class AgentsLimits:
     """The listener for agents. It stands once it has a certificate."""
 
     listen: str = setting("0.0.0.0:7443", Unit.ADDRESS, "where agents connect, once there is a certificate")
+    advertise: str = setting("", Unit.TEXT, "HOST:PORT as agents reach it; a standby sends them there")
     tls_cert: str = setting(
         "", Unit.PATH, "PEM file with the certificate chain; empty: certs/agents.pem in the data directory, if there"
     )

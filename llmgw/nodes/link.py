@@ -115,7 +115,8 @@ class Session:
             node.counts["refused"] += 1
             self.refuse(why)
             if frame.seen.is_newer_than(term) or frame.seen.conflicts_with(term):
-                registry.on_newer_term(node, frame.seen)
+                heard_s = None if frame.heard_ms is None else frame.heard_ms / 1000
+                registry.on_newer_term(node, frame.seen, heard_s)
         else:
             self.node, node.heard_at = node, trio.current_time()
             self.extend(registry.limits.node_silent)

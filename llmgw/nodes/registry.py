@@ -178,8 +178,8 @@ def _nothing(_: LiveNode) -> None: ...
 class Registry:
     """``lead`` says under which term we lead, or who does. Callbacks are synchronous and must not wait.
 
-    ``on_newer_term`` hears of a node that has obeyed a later term than ours: we are no leader any more, or the
-    store went back in time.
+    ``on_newer_term`` hears of a node that has obeyed a later term than ours, and for how many seconds it has not
+    heard who led under it: we are no leader any more, or the store went back in time.
     """
 
     cluster: str
@@ -187,7 +187,7 @@ class Registry:
     lead: Callable[[], Term | NotLeading]
     on_report: Callable[[LiveNode], None] = _nothing
     on_link: Callable[[LiveNode], None] = _nothing  # a link was made, or ended
-    on_newer_term: Callable[[LiveNode, Term], None] = lambda node, term: None
+    on_newer_term: Callable[[LiveNode, Term, float | None], None] = lambda node, term, heard_s: None
     nodes: dict[str, LiveNode] = field(factory=dict, init=False)
     counts: Counter[str] = field(factory=Counter, init=False)  # of nobody in particular
 

@@ -38,6 +38,11 @@ def latest(conn: Connection) -> Revision | None:
     return found[0] if found else None
 
 
+def number(conn: Connection) -> int:
+    """Of the latest revision; 0: nothing was applied yet."""
+    return int(conn.execute("select coalesce(max(revision), 0) from desired").fetchone()[0])
+
+
 def history(conn: Connection, limit: int) -> list[Revision]:
     """The latest first."""
     rows = conn.execute(

@@ -45,12 +45,16 @@ class Database(Protocol):
 
 
 class Store(Protocol):
-    """The only door. ``cluster_id`` never changes, ``epoch`` is the one this process leads in, ``start`` its number."""
+    """The only door. ``cluster_id`` never changes, ``start`` is this process's number."""
 
-    place: Place
-    cluster_id: str
-    epoch: int
-    start: int
+    @property
+    def place(self) -> Place: ...
+
+    @property
+    def cluster_id(self) -> str: ...
+
+    @property
+    def start(self) -> int: ...
 
     async def write(self, change: Callable[[Any], T], *, abandon: bool = False) -> T:
         """Run a change in one transaction, alone among all writers of the store; durable when this returns.

@@ -1,17 +1,27 @@
-"""The fence: only the process whose epoch is the store's may write what a leader writes."""
+"""The fence: only the process whose term is the store's may write what a leader writes."""
 
+from llmgw.core.term import Term
 from llmgw.store.face import FOR_SHARE, Connection, Database
 
 
 class NotLeading(Exception):
-    """Another process has begun a later epoch on this store."""
+    """Another process leads on this store, or nobody does."""
 
 
-def fence(conn: Connection, epoch: int) -> None:
-    """Inside the transaction of every write of a leader. Raises NotLeading; the transaction is then rolled back."""
-    found = conn.execute(f"select epoch from leader_epoch where id = 1 {FOR_SHARE}").fetchone()[0]
-    if found != epoch:
-        raise NotLeading(f"the store is at epoch {found}, this process at {epoch}")
+def fence(conn: Connection, term: Term) -> None:
+    """Last in the transaction of every write of a leader. Raises NotLeading; the transaction is then rolled back."""
+    found = conn.execute(
+        f"select 1 from leader_epoch where id = 1 and n = ? and epoch = ? and nonce = ? {FOR_SHARE}",
+        (term.n, term.epoch, term.nonce),
+    )
+    if found.fetchone() is None:
+        raise NotLeading(f"the store is led under term {term_of(conn)}, and no more under {term}")
+
+
+def term_of(conn: Connection) -> Term:
+    """Of the latest leader. Its first part never falls."""
+    n, epoch, nonce = conn.execute("select n, epoch, nonce from leader_epoch where id = 1").fetchone()
+    return Term(int(n), int(epoch), nonce)
 
 
 def counted(conn: Connection, key: str, by: int) -> int:
@@ -20,18 +30,12 @@ def counted(conn: Connection, key: str, by: int) -> int:
     return int(conn.execute("select value from meta where key = ?", (key,)).fetchone()[0])
 
 
-def term_n(conn: Connection) -> int:
-    """The first part of a term; it never falls."""
-    return int(conn.execute("select n from leader_epoch where id = 1").fetchone()[0])
-
-
-def lift_epoch(db: Database, epoch: int, above: tuple[int, int]) -> tuple[int, int]:
+def lift(db: Database, term: Term, above: Term, nonce: str) -> Term:
     """This leader's term becomes one above what an agent has seen; both parts. Raises NotLeading."""
-    fence(db.conn, epoch)
-    n = max(term_n(db.conn), above[0])
-    lifted = max(epoch, above[1]) + 1
-    db.conn.execute("update leader_epoch set n = ?, epoch = ? where id = 1", (n, lifted))
-    return n, lifted
+    fence(db.conn, term)
+    lifted = Term(max(term.n, above.n), max(term.epoch, above.epoch) + 1, nonce)
+    db.conn.execute("update leader_epoch set n = ?, epoch = ?, nonce = ? where id = 1", (lifted.n, lifted.epoch, nonce))
+    return lifted
 
 
 def secret(conn: Connection, key: str, fresh: str) -> str:

@@ -34,28 +34,16 @@ from llmgw.core.lease_facts import (
     Renewed,
 )
 from llmgw.core.term import Term
+from llmgw.store.connecting import Raw
 from llmgw.store.errors import StoreUnavailable
-from llmgw.store.lease_sql import ACQUIRE, CHANNEL, FENCE, LIFT, LISTEN, LOOK, NOTIFY, RELEASE, RENEW
+from llmgw.store.lease_sql import ACQUIRE, CHANNEL, LIFT, LISTEN, LOOK, NOTIFY, RELEASE, RENEW
 
 THREADS = 4  # one at work, the others left behind by statements without an answer
 LISTEN_AGAIN_S = 1.0
 HEARD_AT_MOST_S = 5.0  # for a question on the listening connection
 
-Raw = psycopg.Connection[Any]
 Values = Mapping[str, Any]
 T = TypeVar("T")
-
-# What the lease's connections need, where their maker does not set it. Also those of fenced writers.
-TIMEOUTS = "set statement_timeout = 3000; set lock_timeout = 1500; set idle_in_transaction_session_timeout = 2000"
-CONNECTING = {
-    "target_session_attrs": "read-write",
-    "connect_timeout": "2",
-    "tcp_user_timeout": "3000",
-    "keepalives_idle": "2",
-    "keepalives_interval": "1",
-    "keepalives_count": "3",
-}
-
 
 POOLED = (
     "two statements of one connection ran in two sessions: a pooler in transaction mode is in between;"
@@ -65,26 +53,6 @@ POOLED = (
 
 class Pooled(StoreUnavailable):
     """A pooler in transaction mode stands between us and PostgreSQL: a session means nothing there."""
-
-
-def connect(conninfo: str) -> Raw:
-    """Blocks. A connection fit for the lease. Raises psycopg.Error."""
-    from psycopg.conninfo import conninfo_to_dict, make_conninfo
-
-    words: dict[str, Any] = {**CONNECTING, "application_name": "llmgw lease", **conninfo_to_dict(conninfo)}
-    conn: Raw = psycopg.connect(make_conninfo("", **words), autocommit=True, prepare_threshold=None)
-    try:
-        conn.execute(TIMEOUTS)
-    except BaseException:
-        conn.close()
-        raise
-    return conn
-
-
-def fenced(conn: Raw, term: Term) -> bool:
-    """Last in every transaction of a leader: whether its term still is the store's. If not, roll back."""
-    found = conn.execute(FENCE, {"n": term.n, "epoch": term.epoch, "nonce": term.nonce})
-    return found.fetchone() is not None
 
 
 @define(eq=False)

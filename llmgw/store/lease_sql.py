@@ -87,8 +87,5 @@ update leader_lease set n = e.n, epoch = e.epoch, nonce = e.nonce, written = {_T
   from e where leader_lease.id = 1 returning leader_lease.n, leader_lease.epoch, pg_backend_pid()
 """
 
-# Last before COMMIT in every transaction of a leader. No row: another leads; roll back.
-FENCE = "select 1 from leader_epoch where id = 1 and n = %(n)s and epoch = %(epoch)s and nonce = %(nonce)s for share"
-
 NOTIFY = f"select pg_notify('{CHANNEL}', 'ready'), pg_backend_pid()"
 LISTEN = f"listen {CHANNEL}"

@@ -47,7 +47,6 @@ class Unanswered(StoreUncertain):
 class PostgresStore:
     place: Place
     cluster_id: str
-    epoch: int
     start: int
     warning: str
     _lines: Lines = field(repr=False)
@@ -169,18 +168,18 @@ def open_postgres(
         undo.callback(first.close)
         refuse_pooler(conn, first, target)
         migrate(conn, target.shown, MIGRATIONS, may_change=starts)
-        cluster_id, epoch, start = _begun(conn, starts)
+        cluster_id, start = _begun(conn, starts)
         warning = _warning(conn)
         conn.close()
         undo.pop_all()
     lines = Lines(target, run_blocking())
     lines.keep(Line(first))  # from now on others see that the store is in use
-    return PostgresStore(place, cluster_id, epoch, start, warning, lines, beside(), lock)
+    return PostgresStore(place, cluster_id, start, warning, lines, beside(), lock)
 
 
-def _begun(conn: Raw, starts: bool) -> tuple[str, int, int]:
+def _begun(conn: Raw, starts: bool) -> tuple[str, int]:
     conn.execute(_BEGIN_WRITING)
-    began = meta.begin(InPostgres(conn), starts)
+    began = meta.begin(InPostgres(conn), starts, leads=False)
     conn.execute("commit")
     return began
 

@@ -11,6 +11,7 @@ from llmgw import __version__
 from llmgw.store.connecting import Raw
 from llmgw.store.dialect import InPostgres
 from llmgw.store.errors import StoreTooNew, StoreUnavailable
+from llmgw.store.lease_sql import LEASE_DDL
 
 WRITING = 0x6C6C6D6777_01  # advisory locks; "llmgw"
 MIGRATING = 0x6C6C6D6777_02
@@ -21,7 +22,8 @@ Migration = Callable[[InPostgres], Any]
 def four(conn: InPostgres) -> None:
     """Version 0.5: the first on PostgreSQL."""
     # Bytes decide what comes first, as in SQLite; the locale of a database would say otherwise.
-    conn.execute(_FOUR.replace(" text", ' text collate "C"'))
+    for made in (_FOUR, LEASE_DDL):
+        conn.execute(made.replace(" text", ' text collate "C"'))
     first = dict.fromkeys(("keys_revision", "tokens_revision", "nodes_revision", "generation", "starts"), "0")
     conn.executemany("insert into meta (key, value) values (?, ?)", [*first.items(), ("replica_number", "0")])
 
@@ -29,23 +31,6 @@ def four(conn: InPostgres) -> None:
 _FOUR = """
 create table schema_version (id integer primary key check (id = 1), version integer not null, needs text not null);
 create table meta (key text primary key, value text);
-
--- The fence: changes only when leadership does; fenced writers hold it FOR SHARE. n never falls.
-create table leader_epoch (
-    id integer primary key check (id = 1), n bigint not null default 0, epoch bigint not null,
-    nonce text not null default ''
-);
--- The heartbeat: a row of its own, so that it never waits for a fenced writer. written: the timeline it was written in.
-create table leader_lease (
-    id integer primary key check (id = 1), holder text not null default '', n bigint not null default 0,
-    epoch bigint not null default 0, nonce text not null default '', renew_seq bigint not null default 0,
-    renewals bigint not null default 0, lease_until timestamptz not null default '-infinity',
-    since timestamptz not null default '-infinity', released boolean not null default true,
-    ready boolean not null default false, written bigint not null default 0, name text not null default '',
-    client text not null default '', admin text not null default '', agents text not null default ''
-);
-insert into leader_epoch (id, epoch) values (1, 0);
-insert into leader_lease (id) values (1);
 
 create table tenants (name text primary key, created_at float8 not null);
 create table keys (

@@ -31,7 +31,6 @@ class SqliteStore:
 
     place: Place
     cluster_id: str
-    epoch: int
     start: int
     _lock: locking.DataLock = field(repr=False)
     _db: Database = field(repr=False)
@@ -106,10 +105,10 @@ def open_store(
         db = Database(_writer(place.database), execute_plugins=False)
         undo.callback(db.conn.close)
         migrate(db, place.database, MIGRATIONS)
-        cluster_id, epoch, start = _begin(db, starts)
+        cluster_id, start = _begin(db, starts)
         reader = read_only(place.database)
         undo.pop_all()
-    return SqliteStore(place, cluster_id, epoch, start, lock, db, reader, run_blocking(), run_blocking())
+    return SqliteStore(place, cluster_id, start, lock, db, reader, run_blocking(), run_blocking())
 
 
 @contextmanager
@@ -151,6 +150,6 @@ def read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
 
 
-def _begin(db: Database, starts: bool) -> tuple[str, int, int]:
+def _begin(db: Database, starts: bool) -> tuple[str, int]:
     with transaction(db):
-        return meta.begin(db.conn, starts)
+        return meta.begin(db.conn, starts, leads=True)

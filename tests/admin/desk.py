@@ -8,11 +8,12 @@ from quart import Response
 from quart_trio import QuartTrio
 
 from llmgw.admin.app import make_app
-from llmgw.admin.services import AdminServices, Applied, AppSettings
+from llmgw.admin.services import AdminServices, Applied, AppSettings, LeaderServices
 from llmgw.control.keys import Keys
 from llmgw.control.tokens import Tokens
 from llmgw.core.explain import Considered, Explanation, Fact
-from llmgw.core.identity import Operator, Role
+from llmgw.core.identity import Declined, Operator, Role
+from llmgw.core.lease_facts import Addresses
 from llmgw.store.sqlite import SqliteStore
 from tests.clusters import Plane
 
@@ -34,6 +35,8 @@ class Desk:
     shown: Mapping[Role, str]
     plane: Plane
     not_ready: str | None = None
+    standby_of: Addresses | None = None  # who leads instead of us
+    resigned: list[tuple[str, str]] = field(factory=list)
     reported: list[tuple[str, str, BaseException | None]] = field(factory=list)
     asked: list[Mapping[str, Any]] = field(factory=list)
 
@@ -62,8 +65,24 @@ class Desk:
             apply=self.apply,
             now=lambda: 1_000_000.0,
             cluster=self.plane.services(),
+            leadership=LeaderServices(
+                standby_of=lambda: self.standby_of,
+                refresh=self.refresh,
+                told=lambda: {"role": "leading", "term": "0.7"},
+                explain=lambda: EXPLAINED,
+                resign=self.resign,
+            ),
             report=lambda *what: self.reported.append(what),
         )
+
+    async def refresh(self) -> float:
+        return 0.25
+
+    async def resign(self, by: Operator, why: str) -> dict[str, Any] | Declined:
+        if why == "alone":
+            return Declined("alone", "nobody else could lead", "start another control plane")
+        self.resigned.append((by.name, why))
+        return {"resigned": "0.7"}
 
     def requests(self, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
         self.asked.append(wanted)

@@ -226,7 +226,7 @@ async def test_who_leaves_is_waited_for_no_more(desk):
 
 
 async def test_a_silent_feed_says_that_it_lives(desk, autojump_clock):
-    said = feed._stream(desk.plane.events, 0, feed.Wanted())
+    said = feed._stream(desk.plane.events, 0, feed.Wanted(), lambda: True)
     began = trio.current_time()
 
     lines = [await anext(said) for _ in range(3)]
@@ -237,7 +237,7 @@ async def test_a_silent_feed_says_that_it_lives(desk, autojump_clock):
 
 
 async def test_a_feed_in_which_nothing_matches_shows_life_too(desk, autojump_clock):
-    said = feed._stream(desk.plane.events, 0, feed.Wanted(kind="model"))
+    said = feed._stream(desk.plane.events, 0, feed.Wanted(kind="model"), lambda: True)
     await anext(said)
     tell(desk, 2)
 
@@ -247,10 +247,21 @@ async def test_a_feed_in_which_nothing_matches_shows_life_too(desk, autojump_clo
 
 async def test_a_reader_far_behind_is_given_all_that_is_remembered_in_batches(desk, autojump_clock):
     tell(desk, feed.BATCH + 100)
-    said = feed._stream(desk.plane.events, 0, feed.Wanted())
+    said = feed._stream(desk.plane.events, 0, feed.Wanted(), lambda: True)
     await anext(said)
 
     ids = [json.loads((await anext(said)).split(b"data: ")[1])["seq"] for _ in range(feed.BATCH + 100)]
 
     assert ids == list(range(1, feed.BATCH + 101))
     await said.aclose()
+
+
+async def test_a_feed_ends_with_the_leadership_so_that_its_reader_goes_to_the_next_leader(desk, autojump_clock):
+    leads = True
+    said = feed._stream(desk.plane.events, 0, feed.Wanted(), lambda: leads)
+    await anext(said)
+    tell(desk, 1)
+    assert b"id: 1\n" in await anext(said)
+
+    leads = False
+    assert [line async for line in said] == []

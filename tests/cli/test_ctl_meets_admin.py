@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -13,12 +14,12 @@ from click.testing import CliRunner, Result
 
 from llmgw.admin.app import make_app
 from llmgw.admin.serve import admin_socket, serve_admin
-from llmgw.admin.services import AdminServices, Applied, AppSettings
+from llmgw.admin.services import AdminServices, Applied, AppSettings, LeaderServices
 from llmgw.cli import main
 from llmgw.control.keys import Keys
 from llmgw.control.tokens import Tokens
 from llmgw.core.explain import Considered, Explanation, Fact
-from llmgw.core.identity import Operator
+from llmgw.core.identity import Declined, Operator
 from llmgw.gateway.record import Record
 from llmgw.gateway.shadow import Tally
 from llmgw.gateway.views import as_json
@@ -68,6 +69,24 @@ def shadows() -> dict[tuple[str, str], Tally]:
     batch.waits.observe(40.0)
     batch.would["504"] = 7
     return {("platinum", "people"): people, ("bronze", "night"): batch}
+
+
+LED = {
+    "leads": True,
+    "acts": True,
+    "store_away_s": 0.0,
+    "leader": {
+        "who": "gw-1",
+        "addresses": {"name": "gw-1", "client": "http://gw-1:7440", "admin": "http://gw-1:7442", "agents": "gw-1:7443"},
+        "here": True,
+        "state": "leading",
+        "term": "1.7",
+        "since_s": 61.0,
+        "margin_s": 7.4,
+        "renewals": 30,
+        "ready": True,
+    },
+}
 
 
 class Gateway:
@@ -127,7 +146,16 @@ class Gateway:
             apply=apply,
             now=time.time,
             cluster=(await plane(store)).services(),
+            leadership=LeaderServices(lambda: None, self.refresh, lambda: LED, lambda: EXPLAINED, self.resign),
         )
+
+    async def refresh(self) -> float:
+        return 0.0
+
+    async def resign(self, by: Operator, why: str) -> dict[str, Any] | Declined:
+        if not why:
+            return Declined("alone", "nobody else could lead: the store is SQLite", "two need one PostgreSQL")
+        return {"resigned": "1.7", "stays_out_s": 10.0}
 
 
 @pytest.fixture
@@ -276,3 +304,25 @@ def test_requests_that_run_are_listed_and_one_is_ended(gateway: Gateway):
     assert ctl(gateway, "requests", "--running", "--slow").exit_code == 2
     acts = json.loads(ctl(gateway, "audit", "-o", "json").stdout)["audit"]
     assert (acts[0]["what"], acts[0]["subject"], acts[0]["why"]) == ("requests.cancel", "req-9", "runs wild")
+
+
+def test_who_leads_is_shown_and_may_be_asked_to_hand_over(gateway: Gateway):
+    shown = ctl(gateway, "leader")
+    assert shown.exit_code == 0, shown.output
+    for words in ("gw-1 (asked here)", "1.7", "7.4 s", "30", "http://gw-1:7442", "gw-1:7443"):
+        assert words in shown.stdout
+    assert json.loads(ctl(gateway, "leader", "-o", "json").stdout)["leader"]["term"] == "1.7"
+    assert "answered" in ctl(gateway, "explain", "leader").stdout
+
+    alone = ctl(gateway, "leader", "resign")
+    assert (alone.exit_code, "two need one PostgreSQL" in alone.output) == (1, True)
+    handed = ctl(gateway, "leader", "resign", "-m", "upgrade")
+    assert (handed.exit_code, "term 1.7 is given back" in handed.stdout) == (0, True)
+
+
+def test_without_a_leader_the_exit_code_says_so(gateway: Gateway, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(LED["leader"], "state", "run out")  # type: ignore[call-overload]
+    assert ctl(gateway, "leader").exit_code == 75
+    monkeypatch.setitem(LED, "leader", None)
+    nobody = ctl(gateway, "leader")
+    assert (nobody.exit_code, "llmgw ctl explain leader" in nobody.output) == (75, True)

@@ -84,7 +84,7 @@ class Little:
             node_rows.raise_revision(db.conn)
 
         await self.there.store.write(change)
-        await self.there.joining._reload()
+        await self.there.joining.read_again()
 
     def want(self, *wants: Want) -> None:
         self.wants.update({one.model: one for one in wants})

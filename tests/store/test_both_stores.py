@@ -2,14 +2,18 @@
 
 import json
 import time
+from functools import partial
 
 import pytest
+from attrs import evolve
 
 from llmgw.core.identity import Band, KeyRecord
 from llmgw.core.joining import JoinTokenRecord, NodeRecord
+from llmgw.core.term import Term
 from llmgw.store import accounts, audit, decisions, desired, events, join_tokens, keys, leader, nodes, tokens
 from llmgw.store.errors import StoreUnavailable
 from llmgw.store.face import Database
+from llmgw.store.fenced import Fenced
 from llmgw.store.housekeeping import tidy
 from llmgw.store.limits import StoreLimits
 from llmgw.store.usage import insert
@@ -38,7 +42,7 @@ async def test_a_start_counts_up_and_the_cluster_keeps_its_id(kind):
     passing = kind.open(starts=False)
     passing.close()
 
-    assert [(store.epoch, store.start) for store in (first, second, passing)] == [(1, 1), (2, 2), (2, 2)]
+    assert [store.start for store in (first, second, passing)] == [1, 2, 2]
     assert first.cluster_id == second.cluster_id == passing.cluster_id
     assert len(first.cluster_id) == 32
 
@@ -153,17 +157,36 @@ async def test_revisions_and_scales_come_back(any_store):
     assert await any_store.read(desired.scales) == [said]
 
 
-async def test_the_fence_lets_only_the_latest_epoch_through(any_store):
-    await any_store.write(lambda db: leader.fence(db.conn, any_store.epoch))
-    with pytest.raises(leader.NotLeading):
-        await any_store.write(lambda db: leader.fence(db.conn, any_store.epoch - 1))
+async def test_the_fence_lets_only_the_very_latest_term_through(any_store):
+    term = await any_store.read(leader.term_of)
+    await any_store.write(lambda db: leader.fence(db.conn, term))
+    for other in (evolve(term, n=term.n + 1), evolve(term, epoch=term.epoch - 1), evolve(term, nonce="another")):
+        with pytest.raises(leader.NotLeading):
+            await any_store.write(lambda db, other=other: leader.fence(db.conn, other))
 
-    lifted = await any_store.write(lambda db: leader.lift_epoch(db, any_store.epoch, (7, 40)))
+    lifted = await any_store.write(lambda db: leader.lift(db, term, Term(7, 40, "x"), "fresh"))
 
-    assert lifted == (7, 41)
-    assert await any_store.read(leader.term_n) == 7
+    assert lifted == Term(7, 41, "fresh") == await any_store.read(leader.term_of)
     with pytest.raises(leader.NotLeading):
-        await any_store.write(lambda db: leader.fence(db.conn, any_store.epoch))
+        await any_store.write(lambda db: leader.fence(db.conn, term))
+
+
+async def test_what_a_leader_writes_is_refused_once_it_leads_no_more(any_store):
+    term, refused = await any_store.read(leader.term_of), []
+    leads = True
+    fenced = Fenced(any_store, lambda: partial(leader.fence, term=term) if leads else None, lambda: refused.append(1))
+    await fenced.write(lambda db: leader.counted(db.conn, "generation", 3))
+
+    await any_store.write(lambda db: leader.lift(db, term, Term(7, 40, "x"), "fresh"))
+    with pytest.raises(leader.NotLeading):
+        await fenced.write(lambda db: leader.counted(db.conn, "generation", 5))
+    assert refused == [1]
+    assert await any_store.write(lambda db: leader.counted(db.conn, "generation", 1)) == 4, "it was rolled back"
+
+    leads = False
+    with pytest.raises(leader.NotLeading):
+        await fenced.write(lambda db: leader.counted(db.conn, "generation", 5))
+    assert refused == [1], "the store was not even asked"
 
 
 async def test_counters_give_each_number_once(any_store):

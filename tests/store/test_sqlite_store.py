@@ -16,7 +16,7 @@ from sqlite_utils import Database
 from llmgw.core.secret import Secret
 from llmgw.store import lock
 from llmgw.store.errors import DataLocked, StoreFull, StoreTooNew, StoreUnavailable, translated
-from llmgw.store.leader import term_n
+from llmgw.store.leader import term_of
 from llmgw.store.limits import StoreLimits
 from llmgw.store.opening import opened
 from llmgw.store.place import Place, file_system, place
@@ -333,6 +333,6 @@ def test_a_store_of_an_earlier_version_keeps_its_term_and_counts_its_starts_on(t
 
     store = open_inline(tmp_path)
 
-    assert (store.epoch, store.start) == (42, 42)
-    assert trio.run(store.read, term_n) == 7
+    term = trio.run(store.read, term_of)
+    assert (term.n, term.epoch, store.start) == (7, 42, 42)
     store.close()

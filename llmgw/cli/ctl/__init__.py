@@ -33,6 +33,7 @@ COMMANDS = {
     "scale": ("llmgw.cli.ctl.scale", "Another number of replicas than is written."),
     "decisions": ("llmgw.cli.ctl.decisions", "Where replicas were placed, and where they could not be."),
     "events": ("llmgw.cli.ctl.events", "What happened, and what happens."),
+    "leader": ("llmgw.cli.ctl.leader", "Which control plane leads, and the hand-over to another."),
     "diff": ("llmgw.cli.ctl.diff", "What applying a config file would do."),
     "apply": ("llmgw.cli.ctl.apply", "Give the running gateway a config file's models and limits."),
     "history": ("llmgw.cli.ctl.history", "What was applied, revision by revision."),

@@ -69,6 +69,13 @@ def node(session: Session, node: str) -> None:
 
 
 @command.command()
+@click.pass_obj
+def leader(session: Session) -> None:
+    """Why this control plane leads, or another one does, or nobody; what would change it."""
+    _explained(session, "/explain/leader")
+
+
+@command.command()
 @click.argument("node", callback=not_empty)
 @click.argument("gpu", callback=not_empty)
 @click.pass_obj

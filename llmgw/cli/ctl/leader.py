@@ -1,0 +1,66 @@
+"""``llmgw ctl leader``: who leads, since when, for how long that is sure; and handing it over."""
+
+from typing import Any
+
+import click
+
+from llmgw.cli.ctl.keys import why_option
+from llmgw.cli.ctl.session import JSON, ListingGroup, Session
+from llmgw.cli.ctl.show import Column, print_json, spanned, table
+from llmgw.cli.failure import Exit, Failure
+
+COLUMNS = (Column("WHAT", "what"), Column("", "value"))
+
+
+@click.group("leader", cls=ListingGroup)
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """Which control plane leads: who, term, since, how long the lease is good for, renewals."""
+    if ctx.invoked_subcommand is None:
+        _show(ctx.ensure_object(Session))
+
+
+@command.command()
+@why_option
+@click.pass_obj
+def resign(session: Session, why: str) -> None:
+    """Hand over to another control plane. No request fails; engines and agents notice nothing.
+
+    Whoever leads is asked, and stays out for one lease.ttl. With no other control plane up nobody leads until then.
+    """
+    answer = session.post("/leader/resign", {"why": why})
+    if session.output == JSON:
+        print_json(answer)
+        return
+    stays_out = f"{answer['stays_out_s']:g} s"
+    click.echo(f"term {answer['resigned']} is given back, and that control plane stays out for {stays_out}")
+    click.echo("next: llmgw ctl leader")
+
+
+def _show(session: Session) -> None:
+    answer = session.get("/leader")
+    if session.output == JSON:
+        print_json(answer)
+    elif answer["leader"] is None:
+        raise Failure("nobody leads, as far as is known here", Exit.LOST_LEADERSHIP, "llmgw ctl explain leader")
+    else:
+        table(_rows(answer), COLUMNS)
+    if answer["leader"] is None or answer["leader"]["state"] not in ("leading", "suspended"):
+        raise SystemExit(int(Exit.LOST_LEADERSHIP))
+
+
+def _rows(answer: dict[str, Any]) -> list[dict[str, str]]:
+    leader = answer["leader"]
+    named = {
+        "leader": f"{leader['who']}" + (" (asked here)" if leader["here"] else ""),
+        "state": leader["state"] + ("" if leader["ready"] else ", without an engine that serves"),
+        "term": leader["term"],
+        "since": "-" if leader["since_s"] is None else spanned(leader["since_s"]),
+        "good for": "as long as it lives (SQLite)" if leader["margin_s"] is None else f"{leader['margin_s']:g} s",
+        "renewals": str(leader["renewals"]),
+        **{name: leader["addresses"][key] for name, key in (("clients", "client"), ("operators", "admin"),
+                                                            ("agents", "agents"))},
+    }  # fmt: skip
+    if answer["store_away_s"]:
+        named["store"] = f"has not answered for {answer['store_away_s']:g} s"
+    return [{"what": name, "value": value} for name, value in named.items()]

@@ -1,0 +1,133 @@
+"""Who leads, as operators, Prometheus and balancers are told."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from attrs import asdict, define, field
+
+from llmgw.admin.applying import note_applied
+from llmgw.config import Config
+from llmgw.control.alone import Alone
+from llmgw.control.leadership import Candidacy
+from llmgw.core.explain import Explanation
+from llmgw.core.identity import Declined, Operator
+from llmgw.core.lease_explained import Transition
+from llmgw.core.lease_facts import Addresses
+from llmgw.daemon.parts import Parts
+from llmgw.store.audit import Act
+from llmgw.store.face import Store
+from llmgw.telemetry.families import Family
+
+Leadership = Alone | Candidacy
+LEADING = "leading"  # a state of a leader
+
+
+@define(eq=False)
+class LeaderViews:
+    leadership: Leadership
+    parts: Parts
+    store: Store
+    transitions: Counter[str] = field(factory=Counter, init=False)
+
+    @property
+    def leads(self) -> bool:
+        return self.leadership.term is not None
+
+    def other(self) -> Addresses:
+        """Who leads instead of us, as far as it is known."""
+        leader = self.leadership.leader()
+        return Addresses() if leader is None or leader.here or leader.state != LEADING else leader.addresses
+
+    def standby_of(self) -> Addresses | None:
+        return None if self.leads else self.other()
+
+    def stands_back(self) -> str:
+        """Why clients should be sent elsewhere; empty: they should not. With static endpoints alone all serve."""
+        config = self.parts.config
+        if not config.wants:
+            return ""
+        readiness = self.leadership.readiness(config.store.offline_grace)
+        return "" if readiness.ready else f"stands by: {readiness.why}"
+
+    def store_away_s(self) -> float:
+        """Since the store last answered; 0: it does."""
+        return max(self.parts.keys.stale_s, self.leadership.away_s)
+
+    # -- operators ------------------------------------------------------------------------------------
+
+    def shown(self) -> dict[str, Any]:
+        """For `ctl leader`: who leads, as this control plane knows it."""
+        leader = self.leadership.leader()
+        told: dict[str, Any] = {
+            "leads": self.leads,
+            "acts": self.leadership.may_act(),
+            "store_away_s": round(self.store_away_s(), 1),
+            "leader": None,
+        }
+        if leader is not None:
+            spans = {name: _rounded(getattr(leader, name)) for name in ("since_s", "margin_s")}
+            told["leader"] = {**asdict(leader), **spans, "term": str(leader.term)}
+        return told
+
+    def explain(self) -> Explanation:
+        return self.leadership.explain()
+
+    async def resign(self, by: Operator, why: str) -> dict[str, Any] | Declined:
+        if isinstance(self.leadership, Alone):
+            hint = "two control planes need one PostgreSQL: [store] url"
+            return Declined("alone", "nobody else could lead: the store is SQLite", hint)
+        term = str(self.leadership.term)
+        if not self.leadership.resign(f"{by.name} asked for it" + (f": {why}" if why else "")):
+            return Declined("not_leading", "this control plane does not lead", "`llmgw ctl leader` says who does")
+        act = Act(time.time(), by.name, str(by.role), "leader.resign", term, why)
+        await note_applied(self.store, self.parts.report, act)
+        return {"resigned": term, "stays_out_s": self.leadership.state.limits.ttl}
+
+    # -- metrics --------------------------------------------------------------------------------------
+
+    def noted(self, told: Transition) -> None:
+        self.transitions[told.kind.rpartition(".")[2]] += 1
+        self.parts.log.warning("leadership", what=told.kind, term=str(told.term), said=told.sentence)
+
+    def families(self) -> Iterator[Family]:
+        leader = self.leadership.leader()
+        yield _one("llmgw_leading", "1 while this control plane leads", self.leads)
+        yield _one("llmgw_store_away_seconds", "since the store last answered; 0: it does", self.store_away_s())
+        if leader is not None:
+            labels = {"leader": leader.who, "term": str(leader.term)}
+            yield Family("llmgw_leader_info", "always 1; who leads, as this control plane knows it", ((labels, 1.0),))
+            if leader.here and leader.margin_s is not None:
+                yield _one("llmgw_lease_margin_seconds", "for so long the lease is trusted yet", leader.margin_s)
+                yield _one("llmgw_lease_renewals", "of the term that is led now", leader.renewals)
+        counted = tuple(({"what": what}, float(number)) for what, number in sorted(self.transitions.items()))
+        yield Family("llmgw_leader_transitions_total", "of leadership, as seen here", counted, "counter")
+
+
+def where(config: Config, client: str, admin: str, agents: str, host: str) -> Addresses:
+    """How others reach this control plane: as the config says, else by its listeners, else by the host's name."""
+
+    def url(said: str, address: str, tls: str) -> str:
+        return said or f"{'https' if tls else 'http'}://{_named(address, host)}"
+
+    return Addresses(
+        config.listen.name or host,
+        url(config.listen.advertise, client, config.listen.tls_cert),
+        url(config.admin.advertise, admin, config.admin.tls_cert),
+        config.agents.advertise or (_named(agents, host) if agents else ""),
+    )
+
+
+def _named(address: str, host: str) -> str:
+    """A wildcard is no place where anybody could be reached."""
+    name, _, port = address.rpartition(":")
+    return f"{host}:{port}" if name in ("0.0.0.0", "[::]", "") else address
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)
+
+
+def _one(name: str, what: str, value: float) -> Family:
+    return Family(name, what, (({}, round(float(value), 3)),))
