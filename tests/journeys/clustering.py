@@ -5,6 +5,7 @@ one by one.
 """
 
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -158,9 +159,10 @@ class Cluster:
         wait_until(condition, within_s, self.shown)
 
     def add(self, name: str, *more: str, server: str = "", gpus: int = 1) -> Node:
-        """A node joins."""
+        """A node joins. ``server``: the control planes that it knows, with commas between."""
         folder, first = self.home.folder / name, block_of_ports(20)
-        said = ["--dir", str(folder), "--server", server or f"127.0.0.1:{self.agents_port}", "--name", name]
+        servers = (server or f"127.0.0.1:{self.agents_port}").split(",")
+        said = ["--dir", str(folder), "--name", name, *(word for one in servers for word in ("--server", one))]
         said += ["--gpus", str(gpus), "--ports", f"{first}-{first + 19}", *more]
         node = self.nodes[name] = Node(name, folder, said)
         asked = self.gateway.admin("POST", "/admin/v1/invitations", json={"why": "a journey"})
@@ -170,16 +172,16 @@ class Cluster:
     def kill_agent(self, name: str) -> None:
         self._stack.kill(self.nodes[name].process)
 
-    def start_agent(self, name: str) -> None:
+    def start_agent(self, name: str, module: str = "llmgw") -> None:
         node = self.nodes[name]
-        node.process = self._stack.start("sim", "node", *node.said)
+        node.process = self._stack.start("sim", "node", *node.said, module=module)
 
     def kill_control_plane(self) -> None:
         self._stack.kill(self.gateway.process)
 
     def start_control_plane(self) -> None:
         gateway = self.gateway
-        gateway.process = self._stack.start(*_server(gateway.config, gateway.data_dir))
+        gateway.process = self._stack.start(*server_words(gateway.config, gateway.data_dir))
 
     def apply(self, config: str, how: str = "ctl") -> None:
         """``ctl`` brings it, or SIGHUP has the file read again."""
@@ -213,8 +215,8 @@ class Stack:
 
     _open: list[tuple[Process, Any]] = field(factory=list, init=False)
 
-    def start(self, *arguments: str) -> Process:
-        made = running(*arguments)
+    def start(self, *arguments: str, module: str = "llmgw") -> Process:
+        made = running(*arguments, module=module)
         process = made.__enter__()
         self._open.append((process, made))
         return process
@@ -230,21 +232,24 @@ class Stack:
             self.kill(process)
 
 
-def _server(config: Path, data_dir: Path) -> tuple[str, ...]:
+def server_words(config: Path, data_dir: Path) -> tuple[str, ...]:
     return ("server", "-c", str(config), "--data-dir", str(data_dir))
 
 
 @contextmanager
-def cluster(home: House, models: str, nodes: int = 2, more: str = QUICK) -> Iterator[Cluster]:
-    """A control plane with so many nodes; it may not serve yet. ``config_for`` says what it was started with."""
+def cluster(
+    home: House, models: str, nodes: int = 2, more: str = QUICK, name: str = "gw", ca_of: Cluster | None = None
+) -> Iterator[Cluster]:
+    """A control plane with so many nodes; it may not serve yet. ``ca_of``: agents of that one trust this one too."""
     first = block_of_ports(3)
-    data_dir = home.folder / "gw"
-    config = home.write("gw.toml", config_at(first, models, more))
-    certs = running("certs", "init", "--dir", str(data_dir / "certs"), "--host", "127.0.0.1")
-    with certs as made:
+    data_dir = home.folder / name
+    config = home.write(f"{name}.toml", config_at(first, models, more))
+    if ca_of is not None:
+        shutil.copytree(ca_of.gateway.data_dir / "certs", data_dir / "certs")
+    with running("certs", "init", "--dir", str(data_dir / "certs"), "--host", "127.0.0.1") as made:
         assert made.wait() == 0, made.lines
     stack = Stack()
-    process = stack.start(*_server(config, data_dir))
+    process = stack.start(*server_words(config, data_dir))
     gateway = Gateway(process, data_dir, config, f"http://127.0.0.1:{first}", f"http://127.0.0.1:{first + 1}")
     built = Cluster(home, gateway, first + 2, {}, stack)
     try:
@@ -312,6 +317,7 @@ class Traffic:
     tokens: int = 5
     stream: bool = False
     name: str = MODEL
+    after_failure_s: float = 0.0  # until the next try
     asked: list[Asked] = field(factory=list, init=False)
     over: bool = field(default=False, init=False)
     places: int = field(default=0, init=False)  # that are not at their end
@@ -328,6 +334,8 @@ class Traffic:
             except (trio.BrokenResourceError, OSError):
                 answer = None
             self.asked.append(Asked(began, trio.current_time(), answer))
+            if not self.good(self.asked[-1]):
+                await trio.sleep(self.after_failure_s)
         self.places -= 1
 
     def failed(self) -> list[Asked]:

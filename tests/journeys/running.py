@@ -92,11 +92,11 @@ class Process:
 
 
 @contextmanager
-def running(*arguments: str, **env: str) -> Iterator[Process]:
+def running(*arguments: str, module: str = "llmgw", **env: str) -> Iterator[Process]:
     """``llmgw`` with these arguments; its output is in ``lines``."""
     process = Process(
         subprocess.Popen(
-            [sys.executable, "-m", "llmgw", *arguments],
+            [sys.executable, "-m", module, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
