@@ -10,10 +10,13 @@ from werkzeug.exceptions import HTTPException
 
 from llmgw.admin import debugging
 from llmgw.admin.gatekeeping import Gatekeeper, Problem, problem_response
+from llmgw.admin.leadership import not_leading
 from llmgw.admin.management import management, of_the_cluster
 from llmgw.admin.services import AdminServices, AppSettings, Report
 from llmgw.core.identity import Role
+from llmgw.core.lease_facts import Addresses
 from llmgw.store.errors import StoreUnavailable
+from llmgw.store.leader import NotLeading
 from llmgw.telemetry.shown import CONTENT_TYPE
 
 BODY_MAX = 8 * 1024 * 1024
@@ -31,6 +34,7 @@ def make_app(services: AdminServices, settings: AppSettings) -> QuartTrio:
     app.after_request(keeper.after)
     app.register_error_handler(Problem, _problem)
     app.register_error_handler(StoreUnavailable, _no_store)
+    app.register_error_handler(NotLeading, partial(_not_leading, services))
     app.register_error_handler(HTTPException, _http)
     app.register_error_handler(Exception, partial(_failed, services.report))
     _open_routes(app, services, keeper)
@@ -71,6 +75,12 @@ async def _problem(problem: Problem) -> Response:
 
 async def _no_store(error: StoreUnavailable) -> Response:
     return problem_response(Problem(503, "store_unavailable", str(error)))
+
+
+async def _not_leading(services: AdminServices, error: NotLeading) -> Response:
+    """It led when it was asked, and does not any more, or has to renew its lease first."""
+    leader = services.leadership.standby_of() or Addresses()
+    return problem_response(not_leading(leader.name, leader.admin))
 
 
 async def _http(error: HTTPException) -> Response:

@@ -33,6 +33,7 @@ from llmgw.telemetry.families import Family
 Service = Callable[[], Awaitable[object]]
 FOLLOW_S = 1.0  # what the leader applied is in force on a standby within this
 SERVES_S = 0.25
+REFUSED_S = 0.5
 BEGAN, FROM_ELSEWHERE = "leader.began", "leader.other"  # not ours to tell: the leader numbers the events
 
 
@@ -50,7 +51,7 @@ class Terms:
     cluster: ClusterServices = field(init=False)
     house: House = field(init=False)
     _read_at: float = field(factory=trio.current_time, init=False)
-    _proofs: Mapping[str, Proof] = field(factory=dict, init=False)
+    _led: Leading | None = field(default=None, init=False)  # our last term, if nobody has led since
     _began: Transition | None = field(default=None, init=False)
     _part: object = field(default=None, init=False)
     _turn: trio.Lock = field(factory=trio.Lock, init=False)
@@ -114,36 +115,39 @@ class Terms:
 
     async def lead(self, tenure: Tenure) -> None:
         """One term, until it is to end. Raises StoreUnavailable before it has begun."""
-        before, term, events = self.leading, tenure.term or NO_TERM, self.base.events
+        before, term, events = self._led, tenure.term or NO_TERM, self.base.events
         await self.base.read_again()
         if self._began is not None:  # not before: it is numbered after what other leaders told
             events.tell(self._began.kind, "leader", self._began.sentence, term=str(term))
             self._began = None
         await self._adopt()
-        leading = await self._made(term, self._proofs)
-        if before.term == term:
+        leading = await self._made(term, before.cluster.proofs if before else {})
+        if before is not None and before.term == term:
             leading.cluster.go_on_from(before.cluster)
         self._take_up(leading)
         try:
             async with trio.open_nursery() as services:
                 for name, service in leading.services():
                     ended = partial(self.base.parts.service_ended, name)
-                    services.start_soon(keep_running, partial(self._until_refused, service), ended, name=name)
+                    services.start_soon(keep_running, partial(self._as_leader, service), ended, name=name)
                 await tenure.leaving.wait()
                 await events.flush()  # whoever leads next tells of it too
                 async with leading.cluster.turn:  # what is being decided is stored and told, or refused
                     services.cancel_scope.cancel(reason="this control plane does not lead any more")
         finally:
-            self._proofs = dict(leading.cluster.proofs)
+            self._led = leading
             leading.registry.refuse_all("this control plane does not lead any more")
 
-    async def _until_refused(self, service: Service) -> None:
-        """What the fence refuses is the end of this term; whoever waits for that ends it."""
-        try:
-            await service()
-        except Refused as error:
-            self.base.parts.log.warning("the store refused what only a leader writes", why=str(error))
-            await trio.sleep_forever()
+    async def _as_leader(self, service: Service) -> NoReturn:
+        """Begun again after a write that was refused: that was the end of the term, which comes now, or a moment in
+        which the lease had to be renewed first."""
+        while True:
+            try:
+                await service()
+            except* Refused as errors:
+                why = str(errors.exceptions[0])
+                self.base.parts.log.warning("what only a leader writes was refused", why=why)
+            await trio.sleep(REFUSED_S)
 
     async def _adopt(self) -> None:
         """What was applied last is in force here; the first leader of all records what its file says."""
@@ -177,7 +181,7 @@ class Terms:
     def _changed(self, told: Transition) -> None:
         self.views.noted(told)
         if told.kind == FROM_ELSEWHERE:
-            self._proofs = {}
+            self._led = None
             return
         if told.kind == BEGAN:
             self._began = told

@@ -2,8 +2,10 @@
 
 import pytest
 
+from llmgw.control.desired import Desired
 from llmgw.core.identity import Role
 from llmgw.core.lease_facts import Addresses
+from llmgw.store.leader import NotLeading
 from tests.admin.desk import Desk, ask
 
 GW1 = Addresses("gw-1", "http://gw-1:7440", "https://gw-1:7442", "gw-1:7443")
@@ -86,3 +88,16 @@ async def test_a_leader_that_may_not_resign_says_why(desk: Desk) -> None:
 async def test_leadership_is_explained(desk: Desk) -> None:
     answer = await ask(desk.app(), "GET", "/admin/v1/explain/leader", desk.bearer(Role.VIEWER))
     assert (await answer.get_json())["verdict"] == "answered by a"
+
+
+async def test_a_leader_that_is_fenced_in_the_middle_of_an_act_says_who_leads_now(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(*_: object, **__: object) -> None:
+        desk.standby_of = GW1
+        raise NotLeading("term 1.3 is not the store's any more")
+
+    monkeypatch.setattr(Desired, "scale", refused)
+    answer = await ask(desk.app(), "PUT", "/admin/v1/models/llama/scale", desk.bearer(Role.ADMIN), json={"replicas": 2})
+    error = (await answer.get_json())["error"]
+    assert (answer.status_code, error["code"], error["leader"]) == (421, "not_leading", "https://gw-1:7442")
