@@ -34,6 +34,7 @@ Service = Callable[[], Awaitable[object]]
 FOLLOW_S = 1.0  # what the leader applied is in force on a standby within this
 SERVES_S = 0.25
 REFUSED_S = 0.5
+FRESH_S = 0.5  # what a standby shows is not read again before
 BEGAN, FROM_ELSEWHERE = "leader.began", "leader.other"  # not ours to tell: the leader numbers the events
 
 
@@ -194,9 +195,8 @@ class Terms:
 
     async def _refresh(self) -> float:
         """Read the store again where we stand by; how old what is shown is, in seconds."""
-        asked = trio.current_time()
         async with self._turn:
-            if not self.leads_now() and self._read_at < asked:
+            if not self.leads_now() and trio.current_time() - self._read_at > FRESH_S:
                 try:
                     await self.base.read_again()
                     view = await self._made(NO_TERM)
