@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from llmgw.cli.failure import Exit, Failure
+from llmgw.cli.ownership import as_its_folder
 from llmgw.nodes.certificates import SERVER_DAYS, Files, NoCertificate, Shown, make_ca, make_server, renew, show
 
 AGENTS = "agents"
@@ -45,6 +46,7 @@ def init(folder: Path | None, hosts: tuple[str, ...], days: int) -> None:
         if files.chain(AGENTS).exists() and not hosts:
             raise NoCertificate(f"{files.chain(AGENTS)} is there already: `llmgw certs renew`, or give --host")
         make_server(files, AGENTS, hosts or _own_names(), _now(), days)
+        _let_the_service_read(files)
     except (NoCertificate, OSError) as error:
         raise Failure(str(error)) from None
     _say(files.chain(AGENTS), "" if with_ca else f"a CA was made: {files.ca}")
@@ -60,6 +62,7 @@ def renew_command(folder: Path | None, name: str) -> None:
     files = _files(folder)
     try:
         renew(files, name, _now())
+        _let_the_service_read(files)
     except (NoCertificate, OSError) as error:
         raise Failure(str(error)) from None
     _say(files.chain(name))
@@ -77,6 +80,7 @@ def server(folder: Path | None, name: str, hosts: tuple[str, ...], days: int) ->
         raise Failure(f"{name!r} is no name for a new file here", Exit.USAGE, "write letters and digits, like admin")
     try:
         make_server(files, name, hosts or _own_names(), _now(), days)
+        _let_the_service_read(files)
     except (NoCertificate, OSError) as error:
         raise Failure(str(error)) from None
     _say(files.chain(name))
@@ -114,6 +118,11 @@ def _files(folder: Path | None) -> Files:
     except ConfigError as error:
         raise Failure(str(error.problems[0]), Exit.USAGE, "or give --dir") from None
     return Files(place(config.store, os.environ).data_dir / "certs")
+
+
+def _let_the_service_read(files: Files) -> None:
+    """A CA that an operator copied here too."""
+    as_its_folder([files.folder, *files.folder.iterdir()])
 
 
 def _own_names() -> tuple[str, ...]:

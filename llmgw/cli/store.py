@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from llmgw.cli.failure import Exit, Failure, printable
+from llmgw.cli.ownership import as_its_folder
 
 TOLD_EVERY_S = 2.0
 
@@ -43,13 +44,12 @@ def migrate(source: str | None, target: str, config: Path | None, output: str) -
     none is made again; the new store begins a term above every one of the old. An interrupted copy goes on where it
     was when the same command is run again, and no control plane starts on half a store. The old store is only read.
     """
-    from llmgw.store.holding import holding
     from llmgw.store.moving import move
 
     old, new = _place(source, config), _place(target)
     if (old.url, old.database) == (new.url, new.database):
         raise Failure("--from and --to are the same store", Exit.USAGE)
-    with _failures(), holding(old, fill=False) as here, holding(new, fill=True) as there:
+    with _failures(), _holding(old, fill=False) as here, _holding(new, fill=True) as there:
         moved = move(here, there, _telling(output))
         said = {"from": here.shown, "to": there.shown, **_sums(moved.sums), "term": _term(moved.term)}
     hint = f"now set [store] url to {there.shown} (its password and all), keep data_dir, and start `llmgw server`"
@@ -87,14 +87,13 @@ def restore(file: Path, target: str | None, config: Path | None, output: str) ->
     What happened after the backup is gone: keys made since are unknown, keys revoked since are valid again. Agents
     that have seen a later term are led again once the control plane has lifted its own above it, which it does.
     """
-    from llmgw.store.holding import holding
     from llmgw.store.moving import move
     from llmgw.store.portable import Backup
     from llmgw.store.schema import MIGRATIONS
 
     with _failures():
         backup = Backup.read(file, len(MIGRATIONS))
-        with holding(_place(target, config), fill=True) as there:
+        with _holding(_place(target, config), fill=True) as there:
             moved = move(backup, there, _telling(output))
             said = {"file": str(file), "to": there.shown, **_sums(moved.sums), "term": _term(moved.term)}
     made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(backup.made_at))
@@ -128,6 +127,24 @@ def _place(named: str | None, config: Path | None = None) -> Any:
                       tuple(map(str, error.problems))) from None  # fmt: skip
     except StoreUnavailable as error:
         raise Failure(str(error), Exit.USAGE) from None
+
+
+@contextmanager
+def _holding(where: Any, fill: bool) -> Iterator[Any]:
+    """What is made in a service's data directory can be read by the service, also after a copy that broke off."""
+    from llmgw.store.holding import holding
+
+    try:
+        with holding(where, fill) as end:
+            yield end
+    finally:
+        as_its_folder(path for path in (*_beside(where.database), where.lock) if path.exists())
+
+
+def _beside(database: Path) -> list[Path]:
+    """The file of a store, its write-ahead log, and copies of it."""
+    there = database.parent
+    return [path for path in there.iterdir() if path.name.startswith(database.name)] if there.is_dir() else []
 
 
 @contextmanager
