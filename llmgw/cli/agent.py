@@ -13,7 +13,6 @@ from attrs import evolve
 from agent.inventory import Inventory
 from llmgw.cli.agent_drain import drain
 from llmgw.core.agent_settings import AgentSettings
-from llmgw.tasks.sockets import split_address
 from llmgw.telemetry.log import LogLimits
 
 if TYPE_CHECKING:
@@ -74,15 +73,18 @@ def settings_of(file: Path | None, servers: tuple[str, ...], said: Mapping[str, 
             click.echo(str(problem), err=True)
         sys.exit(2)
     if servers:
-        config = evolve(config, agent=evolve(config.agent, servers=tuple(map(_server, servers))))
+        config = evolve(config, agent=evolve(config.agent, servers=tuple(map(server_address, servers))))
     return config
 
 
-def _server(text: str) -> str:
+def server_address(text: str) -> str:
+    """One a --server, as strictly as in a file: two with a comma between would be a name that nobody has."""
+    from llmgw.config.addresses import split_address
+
     try:
         split_address(text)
     except ValueError as error:
-        _fail(2, ValueError(f"agent.servers: {error}"))
+        _fail(2, ValueError(f"--server: {error}"))
     return text
 
 

@@ -99,11 +99,12 @@ def engine(
 def node(folder: Path, labels: tuple[str, ...], boot: str, **said: Any) -> None:
     """An agent whose GPUs are a file, DIR/gpus/gpus.json: edit it to break them. Its engines are real processes."""
     from agent.proc import SIM_BOOT
-    from llmgw.cli.agent import run_agent
+    from llmgw.cli.agent import run_agent, server_address
     from sim.node import NodeSpec, inventory_of
 
     if boot:
         os.environ[SIM_BOOT] = boot
     pairs = dict(label.partition("=")[::2] for label in labels)
+    said["servers"] = tuple(map(server_address, said["servers"]))
     spec = NodeSpec(folder=folder, labels=pairs, **said)
     run_agent(spec.settings, inventory_of(spec) if spec.gpus else None)

@@ -97,7 +97,7 @@ async def test_one_agent_a_folder(leader, tmp_path):
 def test_a_node_that_knows_no_control_plane_says_so(tmp_path):
     for more, says in [
         ([], "[agent] servers"),
-        (["--server", "h"], "agent.servers"),
+        (["--server", "h"], "--server: 'h' is no address"),
         (["--name", "a b"], "no name for a node"),
         (["--server", "h:1", "--join", "foo"], "what was given as a join token is no join token (it begins with llmgw"),
         (["--server", "h:1", "--join", "llmgw-join-abc"], "is no join token (a part of it is missing"),
