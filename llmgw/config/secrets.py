@@ -37,7 +37,7 @@ def _credential(name: str, environ: Mapping[str, str]) -> Path:
         return Path(folder) / name
     raise Refused(
         f"there is no $CREDENTIALS_DIRECTORY to read @{name} from",
-        f'add LoadCredential={name}:/path to the service, or write "@/path"',
+        f"add LoadCredential={name}:/path to the service; by hand, name the folder of a file {name} in that variable",
     )
 
 

@@ -116,7 +116,8 @@ class Daemon:
         self._say_where(listeners[0], admin, await tokens.first_start(self.place.admin_token))
         if store.warning:
             self.say(f"warning: {store.warning}")
-        store.advertise(f"{'https' if config.admin.tls_cert else 'http'}://{self.admin_address}")
+        scheme = "https" if config.admin.tls_cert else "http"
+        store.advertise(config.admin.advertise.rstrip("/") or f"{scheme}://{self.admin_address}")
         async with trio.open_nursery() as services:
             await self._services(services, store, admin)
             if signals:  # until requests have ended: a second one cuts them

@@ -73,7 +73,7 @@ def test_the_reason_and_the_boot_are_said_as_elsewhere(folder, monkeypatch):
     ("words", "says"),
     [
         ([], "it is not said where the control plane is"),
-        (["--server", "nonsense"], "agent.servers"),
+        (["--server", "nonsense"], "--server: "),
         (["--server", "h:1", "--grace", "soon"], "no duration"),
         (["--server", "h:1", "--grace", "0"], "more than 0"),
         (["--server", "h:1", "--grace", "8d"], "longer than 7d"),

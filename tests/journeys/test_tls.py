@@ -11,6 +11,7 @@ import pytest
 import trustme
 from attrs import frozen
 
+from tests.journeys.clustering import block_of_ports
 from tests.journeys.running import Engine, Gateway, House, config_of, wait_until
 from tests.journeys.talking import chat, request
 
@@ -133,3 +134,21 @@ def test_an_https_engine_that_nobody_vouches_for_is_unhealthy_and_says_why(home:
     front = home.gateway_anywhere(config, "front")
     wait_until(lambda: front.endpoints()[0]["health"] == "unhealthy")
     assert "certificate" in front.endpoints()[0]["health_why"].lower()
+
+
+def test_ctl_on_the_gateways_machine_trusts_the_authority_beside_the_store(home: House):
+    """As two control planes have it: the admin listener is open to the network, with a certificate for its name."""
+    certs, port = home.folder / "gw" / "certs", block_of_ports(1)
+    for words in (["init"], ["server", "admin"]):
+        assert home.running("certs", *words, "--dir", str(certs), "--host", "localhost").wait() == 0
+    said = (
+        f'advertise = "https://localhost:{port}"\ntls_cert = "{certs / "admin.pem"}"\ntls_key = "{certs / "admin.key"}"'
+    )
+    config = config_of({"a": "http://127.0.0.1:1"}).replace(
+        '[admin]\nlisten = "127.0.0.1:0"',
+        f'[agents]\nlisten = "127.0.0.1:0"\n[admin]\nlisten = "127.0.0.1:{port}"\n{said}',
+    )
+    gateway = home.gateway_anywhere(config)
+
+    assert gateway.ctl("leader")["leader"]["addresses"]["admin"] == f"https://localhost:{port}"
+    assert "CERTIFICATE_VERIFY_FAILED" in gateway.ctl_says("--url", f"https://127.0.0.1:{port}", "leader", code=6)

@@ -47,13 +47,18 @@ class Away(Failure):
 
 
 class Address:
-    """One admin listener; HTTP proxies of the environment are not used."""
+    """One admin listener; HTTP proxies of the environment are not used.
 
-    def __init__(self, url: str, token: str, ca: str | None = None) -> None:
+    ``ca`` is trusted instead of the system's authorities, ``also_ca`` beside them.
+    """
+
+    def __init__(self, url: str, token: str, ca: str | None = None, also_ca: str | None = None) -> None:
         self.url = url
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            verify = ssl.create_default_context(cafile=ca) if ca else True
+            verify = ssl.create_default_context(cafile=ca) if ca else httpx.create_ssl_context(trust_env=False)
+            if also_ca and not ca:
+                verify.load_verify_locations(also_ca)
             self._client = httpx.Client(
                 base_url=self.url + "/admin/v1", headers=headers, timeout=TIMEOUT, trust_env=False, verify=verify
             )
@@ -124,8 +129,8 @@ class HttpApi:
     They are asked in this order until one answers. One that stands by names the leader, who is asked from then on.
     """
 
-    def __init__(self, urls: str, token: str, ca: str | None = None) -> None:
-        self._make = partial(Address, token=token, ca=ca)
+    def __init__(self, urls: str, token: str, ca: str | None = None, also_ca: str | None = None) -> None:
+        self._make = partial(Address, token=token, ca=ca, also_ca=also_ca)
         self._known: dict[str, Address] = {}
         self._waiting = False
         self._order = admin_urls(urls)

@@ -95,7 +95,7 @@ class Session:
         where = self._place(said.get("store", {}))
         if _runs(where):
             url = str(lock.holder(where.lock).get("admin") or ADMIN_URL)
-            return self._http(url, token or _first_token(where), self.ca)
+            return self._http(url, token or _first_token(where), self.ca, _own_ca(where))
         meant = bool(self.data_dir or self.config or where.url)
         if not meant and not where.database.exists():
             hint = "start `llmgw server`, or say which: --url, --context, --config or --data-dir"
@@ -120,10 +120,10 @@ class Session:
         except StoreUnavailable as error:
             raise Failure(str(error), Exit.USAGE) from error
 
-    def _http(self, url: str, token: str, ca: str | None) -> Api:
+    def _http(self, url: str, token: str, ca: str | None, also_ca: str | None = None) -> Api:
         from llmgw.cli.ctl.http import HttpApi
 
-        return HttpApi(url, token, ca)
+        return HttpApi(url, token, ca, also_ca)
 
 
 def output_option(command: F) -> F:
@@ -241,6 +241,12 @@ def _runs(where: Place) -> bool:
     except PermissionError as error:
         hint = "run as the gateway's user or as root, or use --url with a token"
         raise Failure(f"{error.filename}: permission denied", Exit.FAILED, hint) from error
+
+
+def _own_ca(where: Place) -> str | None:
+    """The CA of `llmgw certs`, which may have signed the admin listener's certificate."""
+    file = where.data_dir / "certs" / "ca.pem"
+    return str(file) if os.access(file, os.R_OK) else None
 
 
 def _first_token(where: Place) -> str:
