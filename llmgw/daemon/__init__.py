@@ -26,6 +26,7 @@ from llmgw.control.desired import Desired
 from llmgw.control.keys import Keys
 from llmgw.control.publishing import Routes
 from llmgw.control.tokens import Tokens
+from llmgw.core.lease_facts import Addresses
 from llmgw.daemon.agents import serve_agents
 from llmgw.daemon.candidacy import fence_of, leadership_on
 from llmgw.daemon.leader_views import where
@@ -168,7 +169,7 @@ class Daemon:
         self.apply(parts.config)
         with naming("agents.listen"):
             self.agent_address = await services.start(serve_agents, self.terms, self.held.get(AGENTS))
-        self._say_who_we_are()
+        self.terms.leadership.reached_at(self._here())
         for name, service in self.terms.services():
             keep(name, service)
         if self.agent_address:
@@ -215,7 +216,7 @@ class Daemon:
         settings = self.config.admin
         terms = self.terms
         services = services_of(self.parts, store, self._reloading.bring, terms.cluster, terms.operators())
-        app = make_app(services, app_settings(settings, sock.getsockname()[0]))
+        app = make_app(services, app_settings(settings, sock.getsockname()[0], self._here().admin))
         tls = server_context(settings.tls_cert, settings.tls_key)
         await serve_admin(app, sock.dup(), tls, self.parts.report)
 
@@ -244,10 +245,9 @@ class Daemon:
             self.systemd.extend(MORE_TIME_S, f"stopping: {len(self.parts.gate.running)} requests run")
             await trio.sleep(MORE_TIME_S / 3)
 
-    def _say_who_we_are(self) -> None:
+    def _here(self) -> Addresses:
         agents = self.agent_address
-        here = where(self.config, self.client_address, self.admin_address, agents, socket.gethostname())
-        self.terms.leadership.reached_at(here)
+        return where(self.config, self.client_address, self.admin_address, agents, socket.gethostname())
 
     async def _hand_over(self) -> None:
         """Another control plane leads, and has somewhere to send requests, before we turn any away."""

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import trio
 
@@ -29,10 +30,12 @@ from llmgw.store.desired import Revision
 from llmgw.store.face import Store
 
 
-def app_settings(admin: AdminSettings, host: str) -> AppSettings:
+def app_settings(admin: AdminSettings, host: str, url: str) -> AppSettings:
+    """``url``: what others are told to ask; whoever follows it is answered."""
+    name = urlsplit(url).hostname or ""
     return AppSettings(
         host,
-        frozenset(admin.allowed_hosts),
+        frozenset(admin.allowed_hosts) | {f"[{name}]" if ":" in name else name},
         frozenset(admin.allowed_origins),
         admin.metrics_token,
         admin.profile_seconds_max,

@@ -148,3 +148,18 @@ def test_one_json_line_a_request_is_logged_with_its_times_and_no_more_of_the_key
     assert line["endpoint"] in ("e0", "e1")
     assert site.key.startswith(line["key"].rstrip("…"))
     assert all(line[name] is not None for name in ("read_s", "wait_s", "dial_s", "ttft_s", "total_s"))
+
+
+def test_it_answers_where_a_standby_sends_operators(home: House):
+    """Whoever follows ``admin.advertise`` says its name; a page that rebinds its own name says another one."""
+    config = config_of({"a": "http://127.0.0.1:1"})
+    gateway = home.gateway_anywhere(
+        config.replace(
+            '[admin]\nlisten = "127.0.0.1:0"', '[admin]\nlisten = "127.0.0.1:0"\nadvertise = "http://gw-1:7442"'
+        )
+    )
+    port = gateway.process.said("admin: ").rpartition(":")[2]
+    said = {host: httpx.get(f"http://127.0.0.1:{port}/health", headers={"Host": host}, trust_env=False).status_code
+            for host in ("gw-1:7442", "gw-1", "gw-2:7442")}  # fmt: skip
+
+    assert said == {"gw-1:7442": 200, "gw-1": 200, "gw-2:7442": 421}
