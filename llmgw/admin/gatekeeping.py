@@ -98,7 +98,7 @@ class Gatekeeper:
                 401,
                 "token",
                 "no valid admin token was sent",
-                "the first start wrote one to admin.token in the data directory",
+                "whichever control plane was first on its store wrote one to admin.token in its data directory",
             )
         return operator
 

@@ -120,7 +120,7 @@ class Parts:
         """Why this process has nowhere to send a request, or should not; None: it is ready."""
         if self.draining:
             return "shutting down"
-        return self.live.ready(model, trio.current_time()) or self.stands_back() or None
+        return self.stands_back() or self.live.ready(model, trio.current_time()) or None
 
     def report(self, what: str, request_id: str, error: BaseException | None) -> None:
         self.log.error(what, request_id=request_id, error=repr(error), exc_info=error)

@@ -188,6 +188,7 @@ def test_operators_see_who_leads_and_hand_over(home: House, database: str):
         one, two = made.planes["gw-1"].gateway, made.planes["gw-2"].gateway
         shown = two.ctl("leader")
         assert (shown["leads"], shown["leader"]["who"], shown["leader"]["term"]) == (False, "gw-1", "1.1")
+        assert two.admin("GET", "/ready", token="").json()["reason"] == "stands by: does not lead"
         assert "gw-1 leads, term 1.1" in two.ctl("explain", "leader")["verdict"]
 
         # A standby's ctl asks the leader by itself, whether to read or to change.
