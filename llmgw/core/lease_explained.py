@@ -195,9 +195,11 @@ def _would_change_it(it: Leadership, now: float) -> list[str]:
 
 
 def _other(it: Leadership) -> LeaseRow | None:
-    """The lease, where another process holds it."""
+    """The lease, where another process holds it. What was read of it before this one led says nothing any more."""
     row = it.row
-    return row if row is not None and not it.leads and not row.released and row.holder != it.holder else None
+    if row is None or it.leads or it.row_at < it.led_until:
+        return None
+    return None if row.released or row.holder == it.holder else row
 
 
 def _here(it: Leadership) -> str:

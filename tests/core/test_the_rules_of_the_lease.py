@@ -351,6 +351,21 @@ def test_who_resigns_acts_no_more_releases_once_its_tasks_have_ended_and_stays_o
     assert part.now - resigned >= TTL
 
 
+def test_whom_it_took_the_lease_from_is_not_told_to_lead_once_it_has_ended_itself():
+    part, row = Part(), evolve(OTHERS, remaining_s=-1.0)
+    while not isinstance(part.next, Acquire):
+        part.sees(row) if isinstance(part.next, Look) else part.wait(0.1)
+    part.does(Acquire, Acquired(Term(1, 8, "fresh"), 51))
+    before = part.wait(1).it
+    part.tell(Stop())
+    assert [told.kind for told in changes(before, part.it)] == ["leader.ended"]
+
+    part.tell(WorkEnded()).does(Release, Released())
+    before = part.it
+    part.sees(evolve(OTHERS, seq=52, term=Term(1, 9, "s")))
+    assert [told.sentence for told in changes(before, part.it)] == ["south leads, term 1.9"]
+
+
 def test_a_term_that_was_to_be_released_is_never_renewed_even_if_the_answer_is_lost():
     part = Part().leads().tell(Resign("an operator asked")).tell(WorkEnded())
     part.does(Release, Failed("no answer"), after_s=2)
