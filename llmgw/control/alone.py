@@ -111,7 +111,8 @@ class Alone:
     # -- the service ----------------------------------------------------------------------------------
 
     async def run(self) -> NoReturn:
-        self.on_transition(Transition("leader.began", f"this control plane leads, term {self.term}", self.term))
+        here = self.addresses.name or "this control plane"
+        self.on_transition(Transition("leader.began", f"{here} leads, term {self.term}", self.term))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._lift)
             while True:

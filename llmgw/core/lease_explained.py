@@ -52,16 +52,16 @@ def changes(before: Leadership, after: Leadership) -> list[Transition]:
 def _own(before: Leadership, after: Leadership) -> list[tuple[str, str]]:
     match before.leads, after.leads:
         case False, True:
-            return [("leader.began", f"this control plane leads, term {after.term}: {after.why}")]
+            return [("leader.began", f"{_here(after)} leads, term {after.term}: {after.why}")]
         case True, False:
-            return [("leader.ended", f"this control plane leads no more, term {before.term}: {after.why}")]
+            return [("leader.ended", f"{_here(after)} leads no more, term {before.term}: {after.why}")]
         case True, True if before.role is not after.role:
             kind = "leader.suspended" if after.role is Role.SUSPENDED else "leader.resumed"
-            return [(kind, f"term {after.term}: {after.why}")]
+            return [(kind, f"{_here(after)}, term {after.term}: {after.why}")]
         case True, True if before.term != after.term:
             above = before.lift_above or before.term
-            sentence = f"agents had obeyed term {above}: the store went back in time; the term is {after.term} now"
-            return [("leader.lifted", sentence)]
+            now = f"{_here(after)} leads, term {after.term} now"
+            return [("leader.lifted", f"agents had obeyed term {above}: the store went back in time; {now}")]
     return []
 
 

@@ -358,7 +358,9 @@ def test_whom_it_took_the_lease_from_is_not_told_to_lead_once_it_has_ended_itsel
     part.does(Acquire, Acquired(Term(1, 8, "fresh"), 51))
     before = part.wait(1).it
     part.tell(Stop())
-    assert [told.kind for told in changes(before, part.it)] == ["leader.ended"]
+    assert [(told.kind, told.sentence) for told in changes(before, part.it)] == [
+        ("leader.ended", "north leads no more, term 1.8: this process ends")
+    ]
 
     part.tell(WorkEnded()).does(Release, Released())
     before = part.it
