@@ -106,7 +106,7 @@ class Daemon:
         base = await Base.load(parts, fenced, desired, identity)
         terms = self.terms = await Terms.load(base, leadership, self.env, self.apply, self._route)
         self._reloading = Reloading(
-            parts, fenced, self.config_file, self.env, self.apply, desired, base.events, terms.leads_now
+            parts, store, self.config_file, self.env, self.apply, desired, base.events, terms.leads_now
         )  # fmt: skip
         terms.serve_operators(self._reloading, lambda: self.agent_address)
         with naming("server.listen"):

@@ -22,6 +22,7 @@ from llmgw.daemon.parts import Parts
 from llmgw.store.desired import Revision
 from llmgw.store.errors import StoreUnavailable
 from llmgw.store.face import Store
+from llmgw.store.leader import NotLeading
 
 SIGNAL = "signal"  # who a SIGHUP is in the log and in the audit
 NO_FILE = "nothing to reload: started without a config file"
@@ -35,6 +36,8 @@ SHOWN = 3  # changes, in an event's sentence
 
 @define(eq=False)
 class Reloading:
+    """``store`` takes what is audited, whether this control plane leads or not; ``desired`` what a leader decides."""
+
     parts: Parts
     store: Store
     file: Path | None
@@ -128,6 +131,8 @@ class Reloading:
                 await self.desired.record(reloaded.config.models, who, why, source, reloaded.config.fleet.revision)
             except StoreUnavailable as error:
                 return Applied(problems=(f"nothing was changed, because it can't be stored: {error}",))
+            except NotLeading as error:  # since a moment ago
+                return Applied(problems=(f"nothing was changed, ask the control plane that leads: {error}",))
         if reloaded.changes:
             self.take_over(reloaded.config)
         return self._told(reloaded)

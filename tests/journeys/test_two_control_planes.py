@@ -196,6 +196,15 @@ def test_operators_see_who_leads_and_hand_over(home: House, database: str):
         assert {one["name"] for one in two.ctl("nodes")["nodes"]} == {"node-1", "node-2"}
         assert one.ctl("audit")["audit"][0]["what"] == "models.scale"
 
+        # A standby that reads its file again takes its limits alone, and the models stay those that were applied.
+        two.config.write_text(
+            two.config.read_text().replace("replicas = 2", "replicas = 3") + "\n[relay]\nidle = '50s'\n"
+        )
+        two.process.signal(signal.SIGHUP)
+        made.wait(lambda: two.ctl("--url", two.admin_url, "audit")["audit"][0]["what"] == "config.reload")
+        assert any("50s" in str(one) for one in two.log() if one.get("event") == "config applied")
+        assert two.ctl("history")["revisions"][0]["revision"] == 1
+
         two.ctl("leader", "resign", "-m", "a journey")
         made.wait(lambda: made.leader() == "gw-2", 3)
         made.wait(lambda: made.arrived("gw-2") and made.serves(2), 5)
