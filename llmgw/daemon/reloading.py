@@ -1,5 +1,6 @@
 """What a running process takes over from a config: read again at SIGHUP, or brought by an operator."""
 
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -86,8 +87,12 @@ class Reloading:
             undone = "can't be used as it is"
         if not undone:
             return applied
-        warning = f"the next start or SIGHUP applies {self.file} again, which {undone}: write it there too"
+        again = f"SIGHUP to {self._here()}" if self.store.place.url else "the next start or SIGHUP"
+        warning = f"{again} applies {self.file} again, which {undone}: write it there too"
         return attrs.evolve(applied, warnings=(warning,))
+
+    def _here(self) -> str:
+        return self.parts.config.listen.name or socket.gethostname()
 
     def _undone(self, text: str) -> str:
         """What the gateway's own file makes otherwise. Raises ConfigError."""
@@ -126,6 +131,8 @@ class Reloading:
             reloaded = reload(self.parts.config, self.file, self.environ, text, named, models)
         except ConfigError as error:
             return Applied(problems=tuple(str(problem) for problem in error.problems))
+        if not leads:  # a revision is the leader's to number
+            reloaded = _numbered(reloaded, self.parts.config.fleet.revision)
         if reloaded.changes and leads:
             try:
                 await self.desired.record(reloaded.config.models, who, why, source, reloaded.config.fleet.revision)
@@ -155,6 +162,11 @@ class Reloading:
         else:
             log.info("nothing changed", by=who, revision=applied.revision)
         return applied
+
+
+def _numbered(reloaded: Reloaded, revision: int) -> Reloaded:
+    config = reloaded.config
+    return attrs.evolve(reloaded, config=attrs.evolve(config, fleet=attrs.evolve(config.fleet, revision=revision)))
 
 
 async def first_config(config: Config, desired: Desired, environ: Mapping[str, str], alone: bool) -> Config:

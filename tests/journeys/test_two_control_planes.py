@@ -203,6 +203,7 @@ def test_operators_see_who_leads_and_hand_over(home: House, database: str):
         two.process.signal(signal.SIGHUP)
         made.wait(lambda: two.ctl("--url", two.admin_url, "audit")["audit"][0]["what"] == "config.reload")
         assert any("50s" in str(one) for one in two.log() if one.get("event") == "config applied")
+        assert [one["revision"] for one in two.log() if one.get("event") == "config applied"] == [1]
         assert two.ctl("history")["revisions"][0]["revision"] == 1
 
         two.ctl("leader", "resign", "-m", "a journey")
