@@ -33,9 +33,16 @@ class Plane(ThreadingHTTPServer):
 
 
 class Answerer(BaseHTTPRequestHandler):
+    """One answer a connection, and no word of that: so it is where a refusal was quicker than the question's body."""
+
     server: Plane
+    protocol_version = "HTTP/1.1"
+    answered = False
 
     def answer(self) -> None:
+        self.close_connection, self.answered, again = self.answered, True, self.answered
+        if again:
+            return
         self.rfile.read(int(self.headers.get("content-length", 0)))
         plane, status, headers = self.server, 200, {}
         value: Any = {"revisions": [{"source": plane.knows}], "replicas": 2, "scaled": 2}

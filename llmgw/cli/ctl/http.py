@@ -14,6 +14,8 @@ from llmgw.cli.ctl.show import say
 from llmgw.cli.failure import BY_CODE, Exit, Failure
 
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
+# A refusal may be quicker than the body it refuses, and then the next question on that connection is not answered.
+NOTHING_KEPT = httpx.Limits(max_keepalive_connections=0)
 BY_STATUS = {400: Exit.USAGE, 404: Exit.NOT_FOUND, 422: Exit.USAGE}
 # What OpenSSL, by its version, says of an answer that is no TLS.
 NO_TLS_THERE = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
@@ -60,7 +62,12 @@ class Address:
             if also_ca and not ca:
                 verify.load_verify_locations(also_ca)
             self._client = httpx.Client(
-                base_url=self.url + "/admin/v1", headers=headers, timeout=TIMEOUT, trust_env=False, verify=verify
+                base_url=self.url + "/admin/v1",
+                headers=headers,
+                timeout=TIMEOUT,
+                limits=NOTHING_KEPT,
+                trust_env=False,
+                verify=verify,
             )
         except (httpx.InvalidURL, OSError, UnicodeEncodeError) as error:
             raise Failure(f"{self.url}: {error}", Exit.USAGE, "check --url, --token and --ca") from error
