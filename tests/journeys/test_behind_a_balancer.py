@@ -160,7 +160,8 @@ def gap_of(failed: list[Asked], killed_at: float) -> float:
     return max((one.began_at for one in failed), default=killed_at) - killed_at
 
 
-@sizes
+@pytest.mark.slow
+@pytest.mark.parametrize(("times", "plain", "streams"), [(10, 200, 50)], ids=["ten-times"])
 async def test_a_standby_that_is_killed_is_noticed_by_nobody(home: House, database: str, times, plain, streams):
     with a_pair(home, database) as made:
         await until(made, lambda: made.serves(2))
