@@ -73,6 +73,10 @@ def leader(it: Leadership, now: float) -> Leader | None:
             _here(it), it.addresses, True, it.role.value, it.term, since, margin, it.renewals, it.ready
         )  # fmt: skip
     row = it.row
+    if it.led_until > it.row_at:  # what was read of the lease is older than that
+        state = "released" if it.gave_back else "run out"
+        since, margin = now - it.led_since, min(0.0, it.trusted_until - now)
+        return Leader(_here(it), it.addresses, True, state, it.term, since, margin, it.renewals, it.ready)
     if row is None or row.term == NO_TERM:
         return None
     age = now - it.row_at
@@ -141,7 +145,7 @@ def _because(it: Leadership, now: float) -> list[Fact]:
     facts = [Fact(it.why, now - it.since)]
     if it.leads:
         facts.append(Fact(f"its lease is good for {it.trusted_until - now:.1f} s more, renewed {it.renewals} times"))
-    if it.row is not None:
+    if it.row is not None and (it.leads or it.row_at >= it.led_until):
         row = it.row
         what = "released" if row.released else f"good for {row.remaining_s:.1f} s by the database's clock"
         facts.append(Fact(f"the lease row, number {row.seq}, was {what}", now - it.row_at))

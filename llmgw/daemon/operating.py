@@ -18,7 +18,6 @@ from llmgw.control.explaining_drains import ExplainingDrains
 from llmgw.control.node_views import models_json
 from llmgw.core.explain import Explanation
 from llmgw.core.identity import Operator
-from llmgw.core.term import NO_TERM
 from llmgw.daemon.leading import Leading
 from llmgw.daemon.parts import Parts
 from llmgw.daemon.reloading import Reloading
@@ -103,7 +102,7 @@ def services_of(
         cancel=cancel_request,
         explain_request=explain,
         explain_queue=lambda model: explain_queue(parts.admission, model, trio.current_time()),
-        status=lambda: status(parts, store, cluster),
+        status=lambda: status(parts, store, leadership),
         config=lambda: describe(parts.config),
         apply=apply,
         now=time.time,
@@ -156,14 +155,16 @@ def revision_json(revision: Revision) -> dict[str, Any]:
     }
 
 
-def status(parts: Parts, store: Store, cluster: ClusterServices) -> dict[str, Any]:
+def status(parts: Parts, store: Store, leadership: LeaderServices) -> dict[str, Any]:
     now, live = trio.current_time(), parts.live
-    why = parts.ready(None)
+    why, led = parts.ready(None), leadership.told()
     return {
         "version": __version__,
         "cluster_id": store.cluster_id,
-        "leads": cluster.cluster.term != NO_TERM,
-        "term": str(cluster.cluster.term),
+        "leads": led["leads"],
+        "leader": led["leader"]["who"] if led["leader"] else "",
+        "term": led["leader"]["term"] if led["leader"] else "",
+        "store_away_s": led["store_away_s"],
         "uptime_s": round(time.time() - parts.started_at, 1),
         "ready": why is None,
         "not_ready_because": why or "",

@@ -499,6 +499,16 @@ def test_who_leads_is_shown_with_term_margin_and_renewals():
     assert shown.since_s == pytest.approx(3)
 
 
+def test_who_led_last_is_shown_while_the_store_does_not_answer():
+    part = Part().leads()
+    while part.it.leads:
+        part.does(type(part.next), Failed("refused")) if not isinstance(part.next, Rest) else part.wait(0.1)
+    shown = leader(part.wait(5).it, part.now)
+    assert (shown.who, shown.here, shown.state, shown.term) == ("north", True, "run out", Term(1, 8, "fresh"))
+    assert shown.margin_s == pytest.approx(-5, abs=0.2)
+    assert "lease row" not in str(explain(part.it, part.now).because)
+
+
 def test_another_leader_is_shown_with_its_addresses_and_when_it_was_seen():
     shown = leader(Part().sees(OTHERS).wait(1).it, T0 + 1)
     assert (shown.who, shown.here, shown.state) == ("south", False, "leading")

@@ -56,7 +56,7 @@ def _rows(answer: dict[str, Any]) -> list[dict[str, str]]:
         "state": leader["state"] + ("" if leader["ready"] else ", without an engine that serves"),
         "term": leader["term"],
         "since": "-" if leader["since_s"] is None else spanned(leader["since_s"]),
-        "good for": "as long as it lives (SQLite)" if leader["margin_s"] is None else f"{leader['margin_s']:g} s",
+        "good for": _good_for(leader["margin_s"]),
         "renewals": str(leader["renewals"]),
         **{name: leader["addresses"][key] for name, key in (("clients", "client"), ("operators", "admin"),
                                                             ("agents", "agents"))},
@@ -64,3 +64,9 @@ def _rows(answer: dict[str, Any]) -> list[dict[str, str]]:
     if answer["store_away_s"]:
         named["store"] = f"has not answered for {answer['store_away_s']:g} s"
     return [{"what": name, "value": value} for name, value in named.items()]
+
+
+def _good_for(margin_s: float | None) -> str:
+    if margin_s is None:
+        return "as long as it lives (SQLite)"
+    return f"{margin_s:g} s" if margin_s > 0 else f"- (for {spanned(-margin_s)})"
