@@ -52,7 +52,8 @@ def migrate(source: str | None, target: str, config: Path | None, output: str) -
     with _failures(), _holding(old, fill=False) as here, _holding(new, fill=True) as there:
         moved = move(here, there, _telling(output))
         said = {"from": here.shown, "to": there.shown, **_sums(moved.sums), "term": _term(moved.term)}
-    hint = f"now set [store] url to {there.shown} (its password and all), keep data_dir, and start `llmgw server`"
+    url = f"to {there.shown} (its password and all)" if new.url else f"to sqlite://{new.database.absolute()}"
+    hint = f"now set [store] url {url}, keep data_dir, and start `llmgw server`"
     _say(said, output, f"moved to {there.shown}, compared row by row; {hint}")
 
 
