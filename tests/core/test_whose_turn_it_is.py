@@ -174,7 +174,7 @@ happenings = st.lists(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=settings().max_examples // 4)  # each is a whole cluster's life
 @given(happenings, st.integers(1, 3), st.integers(3, 4), st.sampled_from([0, 3]))
 def test_at_rest_every_drain_is_over_or_blocked_and_no_bound_was_passed(story, surges_max, gpus, start_s):
     cluster = Drained(nodes=4, gpus=gpus, wants=dict(WANTS), surges_max=surges_max, start_s=start_s).run(30)

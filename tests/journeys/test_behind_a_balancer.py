@@ -20,11 +20,7 @@ TTL_S, CHECK_S = 10.0, 1.0
 NEXT = "tests.journeys.next_version"
 RATE = 10  # tokens a second of a stream
 pytestmark = pytest.mark.skipif(not PROGRAM, reason="there is no haproxy here: apt-get install haproxy")
-sizes = pytest.mark.parametrize(
-    ("times", "plain", "streams"),
-    [(2, 30, 30), pytest.param(10, 200, 50, marks=pytest.mark.slow)],
-    ids=["twice", "ten-times"],
-)
+ten_times = pytest.mark.parametrize(("times", "plain", "streams"), [(10, 200, 50)], ids=["ten-times"])
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -84,7 +80,8 @@ async def until(made: Pair, condition, within_s: float = 30.0) -> None:  # type:
         await trio.sleep(0.05)
 
 
-@sizes
+@pytest.mark.slow
+@ten_times
 async def test_a_hand_over_costs_no_request(home: House, database: str, times, plain, streams, capsys):
     there = []
     with a_pair(home, database) as made:
@@ -119,7 +116,7 @@ async def test_a_hand_over_costs_no_request(home: House, database: str, times, p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("times", "plain", "streams"), [(10, 200, 50)], ids=["ten-times"])
+@ten_times
 async def test_a_leader_that_is_killed_costs_what_it_had_and_a_gap(
     home: House, database: str, times, plain, streams, capsys
 ):
@@ -161,7 +158,7 @@ def gap_of(failed: list[Asked], killed_at: float) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("times", "plain", "streams"), [(10, 200, 50)], ids=["ten-times"])
+@ten_times
 async def test_a_standby_that_is_killed_is_noticed_by_nobody(home: House, database: str, times, plain, streams):
     with a_pair(home, database) as made:
         await until(made, lambda: made.serves(2))

@@ -114,7 +114,7 @@ async def test_engines_move_under_agents_one_by_one_and_back_and_no_request_fail
                 await plain.more()
                 await streams.more(8)
             assert nodes_of(made) == set(old)
-            assert all(foreign_mib(made, name) == 0 for name in old)
+            await until(made, lambda: all(foreign_mib(made, name) == 0 for name in old))
             assert endpoints(made) == {f"{one['name']}.g{one['generation']}" for one in made.replicas()}
 
             await move.back()

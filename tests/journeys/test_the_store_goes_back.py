@@ -18,6 +18,7 @@ def both(one: Server, other: Server) -> str:
     return one.url().replace(f"127.0.0.1:{one.port}", hosts)
 
 
+@pytest.mark.slow
 def test_a_lagging_standby_database_is_promoted(home: House):
     with running() as primary:
         standby = primary.standby()

@@ -123,6 +123,7 @@ def test_a_leader_that_stood_still_for_three_seconds_goes_on(home: House, databa
         assert ("leader.suspended", "1.1") in leaders(made)
 
 
+@pytest.mark.slow
 async def test_a_database_that_restarts_changes_no_leader_and_costs_no_request(home: House):
     with running() as server, pair(home, server.url(), model(decode_rate=50)) as made:
         await until(made, lambda: made.serves(2))
