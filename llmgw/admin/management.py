@@ -50,6 +50,12 @@ def management(services: AdminServices, keeper: Gatekeeper) -> Blueprint:
 def of_the_cluster(services: AdminServices, keeper: Gatekeeper) -> Blueprint:
     """What only the leader decides, and knows best."""
     api = leadership.of_the_leader(services, keeper)
+
+    @api.get("/models")
+    @keeper.needs(Role.VIEWER)
+    async def models() -> Any:
+        return {"models": services.models()}
+
     _applying(api, services, keeper)
     cluster.add_routes(api, services, keeper)
     targets.add_routes(api, services, keeper)
@@ -147,11 +153,6 @@ def _tokens(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None
 
 
 def _fleet(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
-    @api.get("/models")
-    @keeper.needs(Role.VIEWER)
-    async def models() -> Any:
-        return {"models": services.models()}
-
     @api.get("/endpoints")
     @keeper.needs(Role.VIEWER)
     async def endpoints() -> Any:

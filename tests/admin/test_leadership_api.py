@@ -35,7 +35,7 @@ async def test_while_nobody_leads_it_says_so(desk: Desk) -> None:
     assert "nobody leads" in error["message"]
 
 
-@pytest.mark.parametrize("path", ["/nodes", "/replicas", "/drains", "/history", "/decisions"])
+@pytest.mark.parametrize("path", ["/models", "/nodes", "/replicas", "/drains", "/history", "/decisions"])
 async def test_what_a_standby_reads_from_the_store_has_its_age(desk: Desk, path: str) -> None:
     desk.standby_of = GW1
     answer = await ask(desk.app(), "GET", f"/admin/v1{path}", desk.bearer(Role.VIEWER))
