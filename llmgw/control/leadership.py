@@ -157,7 +157,7 @@ class Candidacy:
         if self.state.sent is not None:
             self._apply(Failed("the answer was not waited for"))
         if self.state.working:
-            self._apply(Resign("the service that leads was started again"))
+            self._apply(Resign("the service that leads was started again", failed=True))
             self._apply(WorkEnded())
 
     async def _next(self, nursery: trio.Nursery) -> None:
@@ -220,7 +220,7 @@ class Candidacy:
         if self.tenure is tenure:
             self.tenure = None
         if self.state.leads:
-            self._apply(Resign(why))
+            self._apply(Resign(why, failed=True))
         self._apply(WorkEnded())
 
     async def _end(self, tenure: Tenure, acks_within_s: float) -> None:

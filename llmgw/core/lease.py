@@ -7,7 +7,8 @@ Pure: what happened and when comes in, the next state comes out. The rules it li
 - No answer is not "no": the leader asks again until its trust ends, then steps down; its own lease, if nobody took
   it, is renewed and led again under the same term. No row is "no": it steps down at once and releases nothing.
 - After a stall nothing is done until a renewal sent after it has succeeded.
-- Given back is given back: a term that was to be released is never renewed, and who resigned stays out for one ttl.
+- Given back is given back: a term that was to be released is never renewed, and who resigned stays out for one ttl,
+  or until somebody else has led.
 """
 
 from math import inf
@@ -61,8 +62,8 @@ def after(it: Leadership, fact: Answer | Happening, now: float) -> Leadership:
             return it
         case Nudged():
             return evolve(it, look_at=now, retry_at=min(it.retry_at, now))
-        case Resign(why):
-            return _leaving(it, now, why, it.limits.ttl)
+        case Resign(why, failed):
+            return evolve(_leaving(it, now, why, it.limits.ttl), resigned=not failed)
         case Stop():
             return _leaving(it, now, "this process ends", inf)
         case Told():
@@ -147,6 +148,8 @@ def _anothers(it: Leadership, row: LeaseRow, now: float) -> Leadership:
     it = _lost(it, now, f"{row.addresses.name or 'another control plane'} holds the lease, term {row.term}")
     if row.holder in ("", it.holder):
         return it
+    if it.resigned and row.term.is_newer_than(it.term):
+        it = evolve(it, out_until=now, resigned=False)
     return evolve(it, led_last=False, next_seen_at=now if it.next_seen_at is None else it.next_seen_at)
 
 
@@ -215,7 +218,7 @@ def _told(it: Leadership, told: Told, now: float) -> Leadership:
 
 def _leaving(it: Leadership, now: float, why: str, out_s: float) -> Leadership:
     """Out for so long; a standby whose lease nobody has taken yet gives it back too."""
-    it = evolve(it, out_until=max(it.out_until, now + out_s), lift_above=None)
+    it = evolve(it, out_until=max(it.out_until, now + out_s), lift_above=None, resigned=False)
     if it.leads or (it.held and it.role is Role.STANDBY):
         return _role(it, Role.LEAVING, now, why)
     return it

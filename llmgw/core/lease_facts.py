@@ -141,7 +141,10 @@ class Nudged:
 
 @frozen
 class Resign:
+    """``failed``: it could not lead, and somebody who has led meanwhile makes it no better."""
+
     why: str
+    failed: bool = False
 
 
 @frozen

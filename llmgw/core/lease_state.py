@@ -82,6 +82,7 @@ class Leadership:
     look_at: float = -inf
     retry_at: float = -inf
     out_until: float = -inf
+    resigned: bool = False  # out so that somebody else leads, which is over once somebody has
 
     @property
     def leads(self) -> bool:

@@ -351,6 +351,14 @@ def test_who_resigns_acts_no_more_releases_once_its_tasks_have_ended_and_stays_o
     assert part.now - resigned >= TTL
 
 
+def test_who_resigned_takes_over_at_once_from_somebody_who_has_led_since_and_gives_it_back():
+    part = Part().leads().tell(Resign("an operator asked")).tell(WorkEnded()).does(Release, Released())
+    part.sees(evolve(OTHERS, seq=52, term=Term(1, 9, "s")))
+    part.wait(1)
+    part.sees(evolve(OTHERS, seq=53, term=Term(1, 9, "s"), released=True))
+    assert isinstance(part.next, Acquire)
+
+
 def test_whom_it_took_the_lease_from_is_not_told_to_lead_once_it_has_ended_itself():
     part, row = Part(), evolve(OTHERS, remaining_s=-1.0)
     while not isinstance(part.next, Acquire):
