@@ -62,7 +62,9 @@ often = pytest.mark.parametrize(
     ids=["30-streams", "100-streams"],
 )
 sizes = pytest.mark.parametrize(
-    ("nodes", "shards"), [(2, 1), (3, 2)], ids=["one-shard-of-two-nodes", "two-shards-of-three"]
+    ("nodes", "shards"),
+    [(2, 1), pytest.param(3, 2, marks=pytest.mark.slow)],
+    ids=["one-shard-of-two-nodes", "two-shards-of-three"],
 )
 
 

@@ -62,7 +62,8 @@ def test_a_leader_that_is_stopped_hands_over(
     assert sorted(led)[times // 2] <= 1.0
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [10])
 def test_a_leader_that_is_killed_is_replaced(
     home: House, database: str, times: int, capsys: pytest.CaptureFixture[str]
 ):
