@@ -223,6 +223,7 @@ def test_operators_see_who_leads_and_hand_over(home: House, database: str):
         assert [name for name in sorted(metrics_named()) if f"# TYPE {name} " not in text] == [], "alerts need them"
 
 
+@pytest.mark.slow
 async def test_without_agents_both_serve_at_once(home: House, database: str):
     engine = home.engine(decode_rate=50)
     static = f'[[models]]\nname = "sim-model"\n[[models.endpoints]]\nid = "a"\nurl = "{engine.url}"\nengine = "sim"\n'
