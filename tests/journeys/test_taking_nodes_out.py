@@ -224,6 +224,7 @@ async def test_a_cordon_with_a_stopped_agent_is_answered_unconfirmed_and_nothing
 # -- a sick GPU ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_an_xid_under_streams_moves_the_replica_and_what_the_engine_completes_stays_whole(home: House):
     said = model(1, decode_rate=10, slots=SLOTS, blocks=40_000, engine=WIDE)
     with cluster(home, said) as made:
