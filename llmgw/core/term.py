@@ -17,6 +17,10 @@ class Term:
     def is_newer_than(self, other: "Term") -> bool:
         return (self.n, self.epoch) > (other.n, other.epoch)
 
+    def comes_right_after(self, other: "Term") -> bool:
+        """Nobody can have led under a term between the two, which may be one and the same."""
+        return self.n == other.n and 0 <= self.epoch - other.epoch <= 1
+
     def conflicts_with(self, other: "Term") -> bool:
         """Two leaders under one number: neither may be obeyed."""
         return (self.n, self.epoch) == (other.n, other.epoch) and self.nonce != other.nonce

@@ -35,7 +35,8 @@ FOLLOW_S = 1.0  # what the leader applied is in force on a standby within this
 SERVES_S = 0.25
 REFUSED_S = 0.5
 FRESH_S = 0.5  # what a standby shows is not read again before
-BEGAN, FROM_ELSEWHERE = "leader.began", "leader.other"  # not ours to tell: the leader numbers the events
+BEGAN, LIFTED = "leader.began", "leader.lifted"
+FROM_ELSEWHERE = "leader.other"  # not ours to tell: its leader does
 
 
 @define(eq=False)
@@ -52,7 +53,7 @@ class Terms:
     cluster: ClusterServices = field(init=False)
     house: House = field(init=False)
     _read_at: float = field(factory=trio.current_time, init=False)
-    _led: Leading | None = field(default=None, init=False)  # our last term, if nobody has led since
+    _led: Leading | None = field(default=None, init=False)  # our last term
     _began: Transition | None = field(default=None, init=False)
     _part: object = field(default=None, init=False)
     _turn: trio.Lock = field(factory=trio.Lock, init=False)
@@ -101,8 +102,10 @@ class Terms:
 
     def _leads(self, part: object) -> Term | NotLeading:
         """Asked before each act in a ``part`` of ours: the term, as long as it may be acted under there."""
-        term = self.leadership.term if part is self._part else None
-        return term if term is not None and self.leadership.may_act() else NotLeading(self.views.other().agents)
+        term = self.leadership.term
+        if term is not None and part is self._part and term == self.leading.term and self.leadership.may_act():
+            return term
+        return NotLeading(self.views.other().agents)
 
     def leads_now(self) -> bool:
         return self.views.leads
@@ -122,7 +125,8 @@ class Terms:
             events.tell(self._began.kind, "leader", self._began.sentence, term=str(term))
             self._began = None
         await self._adopt()
-        leading = await self._made(term, before.cluster.proofs if before else {})
+        proofs = before.cluster.proofs if before and term.comes_right_after(before.term) else {}
+        leading = await self._made(term, proofs)
         if before is not None and before.term == term:
             leading.cluster.go_on_from(before.cluster)
         self._take_up(leading)
@@ -181,14 +185,11 @@ class Terms:
 
     def _changed(self, told: Transition) -> None:
         self.views.noted(told)
-        if told.kind == FROM_ELSEWHERE:
-            self._led = None
-            return
         if told.kind == BEGAN:
             self._began = told
-            return
-        self.base.events.tell(told.kind, "leader", told.sentence, term=str(told.term))
-        if self.leads_now() and told.term != self.leading.term != NO_TERM:
+        elif told.kind != FROM_ELSEWHERE:
+            self.base.events.tell(told.kind, "leader", told.sentence, term=str(told.term))
+        if told.kind == LIFTED:
             self.leading.lifted(told.term)
 
     # -- standing by ----------------------------------------------------------------------------------
@@ -213,15 +214,11 @@ class Terms:
             if self.leads_now():
                 continue
             try:
-                if await self.base.desired.read_again():
-                    await self._adopt_as_standby()
+                if await self.base.desired.read_again() and self.base.desired.models is not None:
+                    self.take_over(stored_config(self.base.parts.config, self.base.desired, self.environ))
                 await self.leading.endpoint_targets.load()
             except StoreUnavailable:
                 continue  # what is known goes on
-
-    async def _adopt_as_standby(self) -> None:
-        if self.base.desired.models is not None and not self.leads_now():
-            self.take_over(stored_config(self.base.parts.config, self.base.desired, self.environ))
 
     async def _tell_whether_it_serves(self) -> NoReturn:
         """Service: whoever handed over to us waits until we have somewhere to send requests."""
