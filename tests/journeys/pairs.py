@@ -70,13 +70,14 @@ class Pair:
         leader = self.leader()
         return bool(leader) and self.planes[leader].serves(count)
 
-    def arrived(self, name: str) -> bool:
-        """Every node has a link to that control plane."""
+    def arrived(self, name: str, for_s: float = 0.0) -> bool:
+        """Every node has a link to that control plane, and has had it for so long."""
         try:
             shown = self.planes[name].get("/nodes")["nodes"]
         except httpx.HTTPError:
             return False
-        return len(shown) == len(self.nodes) and all(one["agent"]["linked"] for one in shown)
+        links = [one["agent"] for one in shown if one["agent"]["linked"]]
+        return len(links) == len(self.nodes) and all(link["link_age_s"] >= for_s for link in links)
 
     def shown(self) -> str:
         told = []

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import trio
 
+from agent.link import STEADY_S
 from tests.deploy.test_alerts import metrics_named
 from tests.journeys.clustering import Traffic, begin, model
 from tests.journeys.pairs import Pair, pair
@@ -41,6 +42,8 @@ def test_a_leader_that_is_stopped_hands_over(
         for _ in range(times):
             leaving = made.leader()
             coming = made.other(leaving)
+            # After a link that ended sooner an agent takes its time, lest it asks without rest.
+            made.wait(lambda name=leaving: made.arrived(name, for_s=2 * STEADY_S))
             began = time.monotonic()
             made.stop(leaving)
             made.wait(lambda name=coming: made.leader() == name, 3)
