@@ -9,6 +9,7 @@ from llmgw.admin.gatekeeping import (
     Gatekeeper,
     Problem,
     body,
+    done,
     explanation_json,
     flag,
     listing,
@@ -21,10 +22,9 @@ from llmgw.admin.services import AdminServices, ClusterServices
 from llmgw.control import joining, node_views
 from llmgw.control.nearest import meant
 from llmgw.core.explain import Explanation
-from llmgw.core.identity import Declined, Role
+from llmgw.core.identity import Role
 from llmgw.store import decisions
 
-STATUS = {"not_found": 404, "no_ca": 409, "over_max": 409, "refused": 409, "too_short": 409, "blocked": 409}
 DECISIONS_MAX = 1000
 HISTORY_MAX = 500
 LOG_MAX = 1024**2
@@ -39,13 +39,6 @@ def add_routes(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> N
     _replicas(api, cluster, keeper)
     _explanations(api, services, keeper)
     _desired(api, services, keeper)
-
-
-def done(result: Any) -> Any:
-    """What was made; a refusal becomes an answer."""
-    if isinstance(result, Declined):
-        raise Problem(STATUS.get(result.code, 400), result.code, result.message, result.hint)
-    return result
 
 
 def _nodes(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> None:

@@ -22,7 +22,7 @@ from quart import Response, g, jsonify, request
 
 from llmgw.admin.services import AdminServices, AppSettings
 from llmgw.core.explain import Explanation
-from llmgw.core.identity import WHY_MAX, Operator, Role
+from llmgw.core.identity import WHY_MAX, Declined, Operator, Role
 
 BATCH = 200
 INLINE_MAX = 64 * 1024  # bytes of a body that may hold the loop for a moment
@@ -30,6 +30,14 @@ View = Callable[..., Awaitable[Any]]
 _PORT = re.compile(r":\d*$")
 _WRITES = frozenset({"POST", "PUT", "PATCH"})
 _WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)
+
+
+# The status of a refusal by its code; every other one is 400.
+_STATUS = {
+    "not_found": 404,
+    **dict.fromkeys(("ambiguous", "duplicate", "no_ca", "over_max", "refused", "too_short", "blocked"), 409),
+    **dict.fromkeys(("alone", "not_leading"), 409),
+}
 
 
 class Problem(Exception):
@@ -47,6 +55,13 @@ def problem_response(problem: Problem) -> Response:
     if problem.status == 401:
         response.headers["WWW-Authenticate"] = "Bearer"
     return response
+
+
+def done(result: Any) -> Any:
+    """What was made; a refusal becomes an answer."""
+    if isinstance(result, Declined):
+        raise Problem(_STATUS.get(result.code, 400), result.code, result.message, result.hint)
+    return result
 
 
 @frozen

@@ -4,9 +4,9 @@ from typing import Any
 
 from quart import Blueprint, Response, g, request
 
-from llmgw.admin.gatekeeping import Gatekeeper, Problem, body, explanation_json, why_in
+from llmgw.admin.gatekeeping import Gatekeeper, Problem, body, done, explanation_json, why_in
 from llmgw.admin.services import AdminServices
-from llmgw.core.identity import Declined, Role
+from llmgw.core.identity import Role
 
 NOT_LEADING = "not_leading"
 LEADER, AGE = "X-Llmgw-Leader", "X-Llmgw-Age"
@@ -65,7 +65,4 @@ def add_routes(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> N
         standby_of = leadership.standby_of()
         if standby_of is not None:
             raise not_leading(standby_of.name, standby_of.admin)
-        resigned = await leadership.resign(g.operator, why)
-        if isinstance(resigned, Declined):
-            raise Problem(409, resigned.code, resigned.message, resigned.hint)
-        return resigned, 202
+        return done(await leadership.resign(g.operator, why)), 202

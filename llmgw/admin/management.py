@@ -13,6 +13,7 @@ from llmgw.admin.gatekeeping import (
     Gatekeeper,
     Problem,
     body,
+    done,
     explanation_json,
     flag,
     listing,
@@ -29,7 +30,6 @@ from llmgw.core.identity import Declined, Role
 from llmgw.store import accounts, audit
 from llmgw.store.audit import Act
 
-_STATUS = {"not_found": 404, "ambiguous": 409, "duplicate": 409}
 _DAY_S = 86400.0
 REQUESTS_MAX = 1_000
 ACCOUNTS_MAX = 1_000  # each with up to 50 whole requests
@@ -259,13 +259,6 @@ def _requests(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> No
         model, limit = request.args.get("model", ""), number("limit", 200, ACCOUNTS_MAX)
         found = await services.store.read(lambda conn: accounts.between(conn, since, services.now(), model, limit))
         return await listing("accounts", found, asdict)
-
-
-def done(result: Any) -> Any:
-    """What was made; a refusal becomes an answer."""
-    if isinstance(result, Declined):
-        raise Problem(_STATUS.get(result.code, 400), result.code, result.message, result.hint)
-    return result
 
 
 def _unknown_request(id: str) -> Problem:

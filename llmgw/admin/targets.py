@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 from attrs import frozen
 from quart import Blueprint, g
 
-from llmgw.admin.cluster import done, unknown_node
-from llmgw.admin.gatekeeping import Gatekeeper, Problem, body, explanation_json, listing, why_in
+from llmgw.admin.cluster import unknown_node
+from llmgw.admin.gatekeeping import Gatekeeper, Problem, body, done, explanation_json, listing, why_in
 from llmgw.admin.services import AdminServices, ClusterServices
 from llmgw.control.endpoint_targets import PREFIX
 from llmgw.core.drain import AtDeadline, Target
