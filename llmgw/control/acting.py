@@ -23,14 +23,14 @@ from llmgw.core.replicas import Phase, Replica, ReplicaNow, ShardNow, Standing
 from llmgw.core.shards import ShardState
 from llmgw.core.worth import demand_for
 from llmgw.store import audit, replicas
-from llmgw.store.face import Database, Store
+from llmgw.store.face import Database, Written
 
 STUCK_AFTER_S = 15.0  # beyond its engine's own grace to stop
 
 
 @define(eq=False)
 class Acting:
-    store: Store
+    store: Written
     cluster: Cluster
     events: Events
 

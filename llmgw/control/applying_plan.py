@@ -32,7 +32,7 @@ from llmgw.core.placement_explained import explain, main_reason
 from llmgw.core.replicas import Replica
 from llmgw.store import decisions, replicas
 from llmgw.store.decisions import Decision
-from llmgw.store.face import Database, Store
+from llmgw.store.face import Database, Written
 from llmgw.store.leader import counted
 
 EVENT_OF: dict[type[Any], str] = {
@@ -61,7 +61,7 @@ class Changed:
 
 @define(eq=False)
 class Applying:
-    store: Store
+    store: Written
     cluster: Cluster
     events: Events
     _blocked: dict[str, str] = field(factory=dict, init=False)  # replica -> why, as told last

@@ -14,7 +14,7 @@ from llmgw.core.identity import Declined, Operator
 from llmgw.store import audit
 from llmgw.store import desired as rows
 from llmgw.store.desired import Revision, Scale
-from llmgw.store.face import Database, Store
+from llmgw.store.face import Database, Written
 
 SCALE_MAX = 1000
 
@@ -35,7 +35,7 @@ class Difference:
 class Desired:
     """Made by ``await Desired.load(store)``. ``wants`` is what reconcile works towards."""
 
-    _store: Store = field(repr=False)
+    _store: Written = field(repr=False)
     _wall: Callable[[], float] = field(default=time.time, repr=False)
     revision: int = field(default=0, init=False)
     models: Sequence[Mapping[str, Any]] | None = field(
@@ -46,7 +46,7 @@ class Desired:
     on_change: Callable[[], None] = field(default=lambda: None, repr=False)
 
     @classmethod
-    async def load(cls, store: Store, wall: Callable[[], float] = time.time) -> "Desired":
+    async def load(cls, store: Written, wall: Callable[[], float] = time.time) -> "Desired":
         desired = cls(store, wall)
         await desired.read_again()
         return desired

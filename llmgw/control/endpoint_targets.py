@@ -16,7 +16,7 @@ from llmgw.core.identity import Declined, Operator
 from llmgw.engines.live import LiveFleet
 from llmgw.store import audit, held_out
 from llmgw.store.errors import StoreUnavailable
-from llmgw.store.face import Database, Store
+from llmgw.store.face import Database, Written
 
 LOOK_S = 0.25
 PREFIX = "endpoint/"  # of a subject, where it could be a node
@@ -26,7 +26,7 @@ PREFIX = "endpoint/"  # of a subject, where it could be a node
 class EndpointTargets:
     """``requests``: by endpoint id, what this gateway has there; ``cut``: ends what is there, and says how many."""
 
-    store: Store
+    store: Written
     live: LiveFleet
     events: Events
     limits: Callable[[], DrainLimits]

@@ -29,7 +29,7 @@ from llmgw.store import audit
 from llmgw.store import join_tokens as tokens
 from llmgw.store import nodes as rows
 from llmgw.store.errors import StoreUnavailable
-from llmgw.store.face import Database, Store
+from llmgw.store.face import Database, Written
 from llmgw.wire.agent_joining import JoinAsked
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class Joining:
     whose credential counts no more, with the reason: its link must end.
     """
 
-    _store: Store = field(repr=False)
+    _store: Written = field(repr=False)
     _ca: Callable[[], str] = field(repr=False)
     _now: Callable[[], float] = field(repr=False)
     _chance: Callable[[int], bytes] = field(repr=False)
@@ -81,7 +81,7 @@ class Joining:
     @classmethod
     async def load(
         cls,
-        store: Store,
+        store: Written,
         ca: Callable[[], str],
         now: Callable[[], float] = time.time,
         chance: Callable[[int], bytes] = os.urandom,

@@ -103,7 +103,7 @@ class Daemon:
         parts = self.parts = Parts(config, keys, tokens, usage, make_log(sink), sink, watcher)
         certificates = partial(ListenerIdentity.load, config.agents, self.place.data_dir, self._told)
         identity = await trio.to_thread.run_sync(certificates)
-        base = await Base.load(parts, fenced, desired, identity)
+        base = await Base.load(parts, store, fenced, desired, identity)
         terms = self.terms = await Terms.load(base, leadership, self.env, self.apply, self._route)
         self._reloading = Reloading(
             parts, store, self.config_file, self.env, self.apply, desired, base.events, terms.leads_now

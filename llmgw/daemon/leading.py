@@ -58,8 +58,9 @@ class Base:
     secret: str = field(repr=False)  # of this cluster: keys of engines are made of it
 
     @classmethod
-    async def load(cls, parts: Parts, fenced: Fenced, desired: Desired, identity: ListenerIdentity | None) -> "Base":
-        store = fenced.store
+    async def load(
+        cls, parts: Parts, store: Store, fenced: Fenced, desired: Desired, identity: ListenerIdentity | None
+    ) -> "Base":
         events = await Events.load(store, lambda: parts.config.replica.events_max)
         joining = await Joining.load(fenced, lambda: identity.ca_digits if identity else "")
         key = await store.write(lambda db: secret(db.conn, "engine_secret", secrets.token_hex(32)))

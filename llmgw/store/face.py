@@ -44,17 +44,11 @@ class Database(Protocol):
     def conn(self) -> Connection: ...
 
 
-class Store(Protocol):
-    """The only door. ``cluster_id`` never changes, ``start`` is this process's number."""
-
-    @property
-    def place(self) -> Place: ...
+class Written(Protocol):
+    """What is asked and changed, whoever may do it. ``cluster_id`` never changes."""
 
     @property
     def cluster_id(self) -> str: ...
-
-    @property
-    def start(self) -> int: ...
 
     async def write(self, change: Callable[[Any], T], *, abandon: bool = False) -> T:
         """Run a change in one transaction, alone among all writers of the store; durable when this returns.
@@ -71,6 +65,16 @@ class Store(Protocol):
     async def read(self, question: Callable[[Any], T]) -> T:
         """Ask something of one committed state. Raises StoreUnavailable."""
         ...
+
+
+class Store(Written, Protocol):
+    """The only door. ``start`` is this process's number."""
+
+    @property
+    def place(self) -> Place: ...
+
+    @property
+    def start(self) -> int: ...
 
     async def beside(self, work: Callable[[], T]) -> T:
         """Other blocking work, on files that lie beside the store; finished once begun."""

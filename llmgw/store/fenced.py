@@ -5,9 +5,8 @@ from typing import Any, TypeVar
 
 from attrs import define
 
-from llmgw.store.face import Store
+from llmgw.store.face import Written
 from llmgw.store.leader import NotLeading
-from llmgw.store.place import Place
 
 T = TypeVar("T")
 Fence = Callable[[Any], None]  # on the connection of a transaction, as its last statement; raises NotLeading
@@ -20,7 +19,7 @@ class Fenced:
     A write whose caller is cancelled is abandoned, for the fence makes its unknown outcome harmless.
     """
 
-    store: Store
+    store: Written
     fence: Callable[[], Fence | None]
     refused: Callable[[], None] = lambda: None
 
@@ -44,27 +43,6 @@ class Fenced:
     async def read(self, question: Callable[[Any], T]) -> T:
         return await self.store.read(question)
 
-    async def beside(self, work: Callable[[], T]) -> T:
-        return await self.store.beside(work)
-
-    @property
-    def place(self) -> Place:
-        return self.store.place
-
     @property
     def cluster_id(self) -> str:
         return self.store.cluster_id
-
-    @property
-    def start(self) -> int:
-        return self.store.start
-
-    @property
-    def warning(self) -> str:
-        return self.store.warning
-
-    def advertise(self, admin_url: str) -> None:
-        self.store.advertise(admin_url)
-
-    def close(self) -> None:
-        """Whoever opened the store closes it."""

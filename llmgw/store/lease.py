@@ -37,6 +37,7 @@ from llmgw.core.term import Term
 from llmgw.store.connecting import Raw
 from llmgw.store.errors import StoreUnavailable
 from llmgw.store.lease_sql import ACQUIRE, CHANNEL, LIFT, LISTEN, LOOK, NOTIFY, RELEASE, RENEW
+from llmgw.store.postgres_errors import POOLED
 
 THREADS = 4  # one at work, the others left behind by statements without an answer
 LISTEN_AGAIN_S = 1.0
@@ -44,15 +45,6 @@ HEARD_AT_MOST_S = 5.0  # for a question on the listening connection
 
 Values = Mapping[str, Any]
 T = TypeVar("T")
-
-POOLED = (
-    "two statements of one connection ran in two sessions: a pooler in transaction mode is in between;"
-    " name PostgreSQL itself in store.url"
-)
-
-
-class Pooled(StoreUnavailable):
-    """A pooler in transaction mode stands between us and PostgreSQL: a session means nothing there."""
 
 
 @define(eq=False)
@@ -89,13 +81,13 @@ class _Line:
             self._close()
 
     def one(self, sql: str, values: Values) -> tuple[Any, ...] | None:
-        """The row of a statement, whose last column is the backend it ran in. Raises Pooled."""
+        """The row of a statement, whose last column is the backend it ran in. Raises StoreUnavailable."""
         assert self.conn is not None
         row = self.conn.execute(sql, values or None).fetchone()
         if row is None:
             return None
         if self.backend not in (None, row[-1]):
-            raise Pooled(POOLED)
+            raise StoreUnavailable(POOLED.format(where="the lease"))
         self.backend = row[-1]
         return tuple(row)
 
@@ -113,7 +105,6 @@ class PostgresLease:
     holder: str
     ttl: float
     addresses: Callable[[], Addresses] = Addresses
-    calls: int = field(default=0, init=False)
     connections: int = field(default=0, init=False)  # that were made
     listening: bool = field(default=False, init=False)
     _line: _Line | None = field(default=None, init=False, repr=False)
@@ -123,7 +114,6 @@ class PostgresLease:
 
     async def carry_out(self, call: Call, nonce: str, within_s: float) -> Answer:
         """Never raises for what the store does; one call at a time."""
-        self.calls += 1
         line, answer = self._line or _Line(self._connect), None
         self._line = line
         try:
