@@ -4,7 +4,7 @@ Labels are nodes, models, causes and states: all from the config, from who has j
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import trio
@@ -21,7 +21,7 @@ from llmgw.core.claims import board_of
 from llmgw.core.drain_plan import left_on, state_of_drain, waits_for
 from llmgw.core.reconcile import Seen
 from llmgw.core.replicas import Phase
-from llmgw.telemetry.families import Family
+from llmgw.telemetry.families import Family, single, tallied
 
 MIB = 1024**2
 
@@ -84,8 +84,8 @@ class ClusterMetrics:
                     reasons[name, one.cause, str(one.severity)] += 1
                 usable[name, "excluded" if gpu.excluded else "sliced" if gpu.sliced else "usable"] += 1
         yield Family("llmgw_gpu_memory_bytes", "claimed: set aside; ours: measured; foreign: others'", tuple(memory))
-        yield Family("llmgw_gpus", "by state", _counted(usable, ("node", "state")))
-        by_cause = _counted(reasons, ("node", "cause", "severity"))
+        yield Family("llmgw_gpus", "by state", tallied(usable, ("node", "state")))
+        by_cause = tallied(reasons, ("node", "cause", "severity"))
         yield Family("llmgw_gpu_evidence", "GPUs by what speaks against them", by_cause)
 
     def _replicas(self, seen: Seen) -> Iterator[Family]:
@@ -93,11 +93,11 @@ class ClusterMetrics:
         states: Counter[tuple[str, str]] = Counter()
         for now in seen.replicas.values():
             states[now.replica.model, state_shown(now, limits)] += 1
-        yield Family("llmgw_replicas", "by model and state", _counted(states, ("model", "state")))
+        yield Family("llmgw_replicas", "by model and state", tallied(states, ("model", "state")))
         wanted = [({"model": model}, float(want.replicas)) for model, want in seen.wants.items()]
         yield Family("llmgw_replicas_desired", "that there shall be", tuple(wanted))
         counted = self.cluster.counts
-        failed, started = _counted(counted.failed, ("model",)), _counted(counted.started, ("model",))
+        failed, started = tallied(counted.failed, ("model",)), tallied(counted.started, ("model",))
         yield Family("llmgw_replica_restarts_total", "incarnations that failed", failed, "counter")
         yield Family("llmgw_replica_starts_total", "incarnations begun", started, "counter")
         sums = tuple(({"model": model}, round(seconds, 3)) for model, (_, seconds) in counted.start_times.items())
@@ -105,9 +105,9 @@ class ClusterMetrics:
         yield Family("llmgw_replica_start_seconds_sum", "from launch to the first answer", sums, "counter")
         yield Family("llmgw_replica_start_seconds_count", "incarnations that answered", numbers, "counter")
         yield Family("llmgw_placements_failed_total", "replicas that found no place, by what most nodes lacked",
-                     _counted(counted.unplaced, ("model", "reason")), "counter")  # fmt: skip
+                     tallied(counted.unplaced, ("model", "reason")), "counter")  # fmt: skip
         waiting = sum(now.replica.phase is Phase.WAITING for now in seen.replicas.values())
-        yield _one("llmgw_replicas_waiting", "for a place or their next try", waiting)
+        yield single("llmgw_replicas_waiting", "for a place or their next try", waiting)
 
     def _drains(self, seen: Seen) -> Iterator[Family]:
         targets, endpoints = self.targets, self.endpoint_targets
@@ -124,50 +124,39 @@ class ClusterMetrics:
                 for now in left_on(seen, node):
                     waits[node.name, waits_for(seen, now)] += 1
         yield Family("llmgw_drain_waiting_on", "replicas, by what their drain waits on",
-                     _counted(waits, ("subject", "what")))  # fmt: skip
+                     tallied(waits, ("subject", "what")))  # fmt: skip
         ends = Counter(targets.counts) + Counter(endpoints.counts)
-        yield Family("llmgw_drains_ended_total", "by how they ended", _counted(ends, ("end",)), "counter")
-        yield _one(
+        yield Family("llmgw_drains_ended_total", "by how they ended", tallied(ends, ("end",)), "counter")
+        yield single(
             "llmgw_drain_replaced_total",
             "replicas that left for a drain, another in their place",
             targets.replaced,
             "counter",
         )
-        yield _one("llmgw_drain_requests_cut_total", "requests that were there when a deadline ended what served them",
-                   targets.cut + endpoints.cuts, "counter")  # fmt: skip
+        yield single("llmgw_drain_requests_cut_total",
+                     "requests that were there when a deadline ended what served them",
+                     targets.cut + endpoints.cuts, "counter")  # fmt: skip
 
     def _passes(self) -> Iterator[Family]:
         passes, proving = self.passes, self.proving
-        yield _one("llmgw_reconcile_pass_seconds_sum", "time in passes", round(passes.seconds, 4), "counter")
-        yield _one("llmgw_reconcile_pass_seconds_count", "passes", passes.number, "counter")
-        yield _one(
+        yield single("llmgw_reconcile_pass_seconds_sum", "time in passes", round(passes.seconds, 4), "counter")
+        yield single("llmgw_reconcile_pass_seconds_count", "passes", passes.number, "counter")
+        yield single(
             "llmgw_reconcile_held", "1 while the leader doubts itself and stops nothing", bool(self.cluster.hold)
         )
-        yield _one("llmgw_canary_requests_total", "asked of replicas", proving.tries, "counter")
-        yield _one("llmgw_canary_failures_total", "of replicas that had answered before", proving.failed, "counter")
-        yield _one("llmgw_events_last", "number of the latest event", self.events.last)
-        yield _one("llmgw_events_unwritten", "1 while the store takes no events", bool(self.events.failing))
+        yield single("llmgw_canary_requests_total", "asked of replicas", proving.tries, "counter")
+        yield single("llmgw_canary_failures_total", "of replicas that had answered before", proving.failed, "counter")
+        yield single("llmgw_events_last", "number of the latest event", self.events.last)
+        yield single("llmgw_events_unwritten", "1 while the store takes no events", bool(self.events.failing))
 
     def _links(self) -> Iterator[Family]:
         counts = self.cluster.registry.counts
         yield Family("llmgw_agent_connections_total", "at the agents' listener, by what became of them",
-                     _counted({(name,): number for name, number in counts.items()}, ("what",)), "counter")  # fmt: skip
+                     tallied({(name,): number for name, number in counts.items()}, ("what",)), "counter")  # fmt: skip
         yield from self.certificate()
 
     def certificate(self) -> Iterator[Family]:
         """Also of one that does not lead: agents would meet it tomorrow."""
         left = self.expires_in_s()
         if left is not None:
-            yield _one("llmgw_agents_certificate_expires_seconds", "until it ends", round(left))
-
-
-def _one(name: str, what: str, value: float, kind: str = "gauge") -> Family:
-    return Family(name, what, (({}, float(value)),), kind)
-
-
-def _counted(counts: Mapping[Any, float], labels: Iterable[str]) -> tuple[tuple[Mapping[str, str], float], ...]:
-    names = tuple(labels)
-    return tuple(
-        (dict(zip(names, key if isinstance(key, tuple) else (key,), strict=True)), float(value))
-        for key, value in sorted(counts.items())
-    )
+            yield single("llmgw_agents_certificate_expires_seconds", "until it ends", round(left))

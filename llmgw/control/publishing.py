@@ -16,6 +16,7 @@ from llmgw.core.reconcile import Seen
 from llmgw.core.replicas import NO_PROOF, Phase, Replica, ReplicaNow, Standing
 from llmgw.core.secret import Secret
 from llmgw.core.shards import Launch
+from llmgw.tasks.sockets import joined_address
 
 Routes = Mapping[str, tuple[Endpoint, ...]]
 # While nothing better serves, traffic flows to a replica whose node is silent: its engine may answer still.
@@ -120,13 +121,12 @@ class Publishing:
 
 def endpoint_of(replica: Replica, where: tuple[str, int], secret: str, spec: EngineSpec) -> Endpoint:
     """``spec``: what is wanted now, for what needs no restart."""
-    host, port = where
     preset = PRESETS[replica.spec.preset]
     asks = replica.spec.api_key and bool(preset.key_env or preset.key_file)
     return Endpoint(
         replica.endpoint_id,
         replica.model,
-        f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}",
+        f"http://{joined_address(*where)}",
         engine_of(replica.spec),
         Secret(engine_key(secret, replica.endpoint_id)) if asks else None,
         served_as=replica.spec.served_as,

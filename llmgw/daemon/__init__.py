@@ -48,7 +48,7 @@ from llmgw.store.opening import opened
 from llmgw.store.place import Place
 from llmgw.store.usage import UsageWriter
 from llmgw.tasks.keep_running import keep_running
-from llmgw.tasks.sockets import SocketListener, Watcher, adopt, listen
+from llmgw.tasks.sockets import SocketListener, Watcher, adopt, joined_address, listen
 from llmgw.tasks.systemd import Notify
 from llmgw.telemetry.log import LogSink, make_log
 
@@ -320,9 +320,7 @@ class Daemon:
             self.parts.metrics.loop_lag.observe(max(0.0, trio.current_time() - wanted))
 
     def _say_where(self, client: SocketListener, admin: socket.socket, token: Path | None) -> None:
-        host, port = admin.getsockname()[:2]
-        self.client_address = client.address
-        self.admin_address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.client_address, self.admin_address = client.address, joined_address(*admin.getsockname()[:2])
         listen, settings = self.config.listen, self.config.admin
         self.say(f"clients: {'https' if listen.tls_cert else 'http'}://{self.client_address}/v1")
         self.say(f"admin:   {'https' if settings.tls_cert else 'http'}://{self.admin_address}")

@@ -6,6 +6,7 @@ import trio
 
 from llmgw.daemon.terms import Terms
 from llmgw.nodes.listener import AgentListener, listen_for_agents
+from llmgw.tasks.sockets import joined_address
 
 
 async def serve_agents(
@@ -17,7 +18,6 @@ async def serve_agents(
         task_status.started("")
         return
     listener = await listen_for_agents(parts.config.agents.listen, held)
-    host, port = listener.socket.getsockname()[:2]
-    task_status.started(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    task_status.started(joined_address(*listener.socket.getsockname()[:2]))
     async with listener:
         await AgentListener(terms.house, lambda: identity.context, parts.failed).serve(listener)

@@ -18,7 +18,7 @@ from llmgw.core.lease_facts import Addresses
 from llmgw.daemon.parts import Parts
 from llmgw.store.audit import Act
 from llmgw.store.face import Store
-from llmgw.telemetry.families import Family
+from llmgw.telemetry.families import Family, single, tallied
 
 Leadership = Alone | Candidacy
 LEADING = "leading"  # a state of a leader
@@ -93,16 +93,20 @@ class LeaderViews:
 
     def families(self) -> Iterator[Family]:
         leader = self.leadership.leader()
-        yield _one("llmgw_leading", "1 while this control plane leads", self.leads)
-        yield _one("llmgw_store_away_seconds", "since the store last answered; 0: it does", self.store_away_s())
+        yield single("llmgw_leading", "1 while this control plane leads", self.leads)
+        yield single(
+            "llmgw_store_away_seconds", "since the store last answered; 0: it does", round(self.store_away_s(), 3)
+        )
         if leader is not None:
             labels = {"leader": leader.who, "term": str(leader.term)}
             yield Family("llmgw_leader_info", "always 1; who leads, as this control plane knows it", ((labels, 1.0),))
             if leader.here and leader.margin_s is not None:
-                yield _one("llmgw_lease_margin_seconds", "for so long the lease is trusted yet", leader.margin_s)
-                yield _one("llmgw_lease_renewals", "of the term that is led now", leader.renewals)
-        counted = tuple(({"what": what}, float(number)) for what, number in sorted(self.transitions.items()))
-        yield Family("llmgw_leader_transitions_total", "of leadership, as seen here", counted, "counter")
+                yield single(
+                    "llmgw_lease_margin_seconds", "for so long the lease is trusted yet", round(leader.margin_s, 3)
+                )
+                yield single("llmgw_lease_renewals", "of the term that is led now", leader.renewals)
+        transitions = tallied(self.transitions, ("what",))
+        yield Family("llmgw_leader_transitions_total", "of leadership, as seen here", transitions, "counter")
 
 
 def where(config: Config, client: str, admin: str, agents: str, host: str) -> Addresses:
@@ -127,7 +131,3 @@ def _named(address: str, host: str) -> str:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 1)
-
-
-def _one(name: str, what: str, value: float) -> Family:
-    return Family(name, what, (({}, round(float(value), 3)),))

@@ -235,8 +235,7 @@ class SocketListener:
 
     @property
     def address(self) -> str:
-        host, port = self._sock.getsockname()[:2]
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return joined_address(*self._sock.getsockname()[:2])
 
     @property
     def port(self) -> int:
@@ -267,6 +266,11 @@ class SocketListener:
     def close(self) -> None:
         trio.lowlevel.notify_closing(self._sock)
         self._sock.close()
+
+
+def joined_address(host: str, port: int) -> str:
+    """``host:port``, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -1,6 +1,7 @@
 """Families of metrics that somebody else reckons at the scrape, as Prometheus' text, a family a piece."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from attrs import frozen
 
@@ -15,6 +16,20 @@ class Family:
     what: str
     samples: tuple[tuple[Mapping[str, str], float], ...]
     kind: str = "gauge"
+
+
+def single(name: str, what: str, value: float, kind: str = "gauge") -> Family:
+    """Of a single sample, without labels."""
+    return Family(name, what, (({}, float(value)),), kind)
+
+
+def tallied(counts: Mapping[Any, float], labels: Iterable[str]) -> tuple[tuple[Mapping[str, str], float], ...]:
+    """Samples of what was counted by these labels, in order: a key is their values, or the value of the only one."""
+    names = tuple(labels)
+    return tuple(
+        (dict(zip(names, key if isinstance(key, tuple) else (key,), strict=True)), float(value))
+        for key, value in sorted(counts.items())
+    )
 
 
 def text(families: Iterable[Family]) -> Iterator[bytes]:
