@@ -62,10 +62,8 @@ def test_envoy_asks_ready_and_sends_nobody_to_who_is_not():
     assert cluster["close_connections_on_host_health_failure"] is False
 
 
-@pytest.mark.parametrize("file", sorted(HA.glob("*.*")), ids=lambda file: file.name)
+@pytest.mark.parametrize("file", [f for f in sorted(HA.iterdir()) if f.suffix != ".md"], ids=lambda file: file.name)
 def test_only_clients_doors_stand_in_them(file):
-    if file.suffix == ".md":
-        return
     text = re.sub(r"#.*", "", file.read_text())
     assert not re.search(r"\b744[23]\b", text)
     assert "/health" not in text.replace("/health-check", "")
