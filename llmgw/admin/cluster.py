@@ -30,6 +30,7 @@ HISTORY_MAX = 500
 LOG_MAX = 1024**2
 LOG_USUAL = 64 * 1024
 SHARD_MAX = 1024
+NODES_AT_ONCE = 25  # each with all that is known of its GPUs
 
 
 def add_routes(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
@@ -45,8 +46,8 @@ def _nodes(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> None
     @api.get("/nodes")
     @keeper.needs(Role.VIEWER)
     async def nodes() -> Any:
-        found = node_views.nodes_json(cluster.cluster)
-        return await listing("nodes", [one for one in found if not (flag("unhealthy") and one["healthy"])])
+        found, unhealthy = node_views.nodes_json(cluster.cluster), flag("unhealthy")
+        return await listing("nodes", (one for one in found if not (unhealthy and one["healthy"])), batch=NODES_AT_ONCE)
 
     @api.get("/nodes/<name>")
     @keeper.needs(Role.VIEWER)
@@ -114,9 +115,12 @@ def _replicas(api: Blueprint, cluster: ClusterServices, keeper: Gatekeeper) -> N
     async def replicas() -> Any:
         model = request.args.get("model", "")
         found = node_views.replicas_json(cluster.cluster, model)
-        if model and not found and model not in cluster.desired.wants:
+        if not model:
+            return await listing("replicas", found)
+        its = list(found)
+        if not its and model not in cluster.desired.wants:
             raise _unknown_replica(cluster, model)
-        return await listing("replicas", found)
+        return await listing("replicas", its)
 
     @api.get("/replicas/<name>/logs")
     @keeper.needs(Role.VIEWER)

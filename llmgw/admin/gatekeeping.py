@@ -219,16 +219,22 @@ def _bounded(why: str, name: str) -> str:
 
 
 async def listing(
-    name: str, found: Iterable[Any], as_json: Callable[[Any], Any] = lambda one: one, **more: Any
+    name: str, found: Iterable[Any], as_json: Callable[[Any], Any] = lambda one: one, batch: int = BATCH, **more: Any
 ) -> Response:
-    """``{name: [...]}`` and ``more``, made a few hundred at a time: the loop also relays streams."""
-    encoded, rest = [], iter(found)
-    while batch := list(islice(rest, BATCH)):
-        encoded.append(msgspec.json.encode([as_json(one) for one in batch])[1:-1])
+    """``{name: [...]}`` and ``more``."""
+    rows = await encoded(found, as_json, batch)
+    return Response(msgspec.json.encode({name: rows, **more}), content_type="application/json")
+
+
+async def encoded(
+    found: Iterable[Any], as_json: Callable[[Any], Any] = lambda one: one, batch: int = BATCH
+) -> msgspec.Raw:
+    """A list, made ``batch`` at a time: the loop also relays streams."""
+    made, rest = [], iter(found)
+    while some := list(islice(rest, batch)):
+        made.append(msgspec.json.encode([as_json(one) for one in some])[1:-1])
         await trio.lowlevel.checkpoint()
-    rest_of_it = b"," + msgspec.json.encode(more)[1:-1] if more else b""
-    whole = b'{"%b":[%b]%b}' % (name.encode(), b",".join(encoded), rest_of_it)
-    return Response(whole, content_type="application/json")
+    return msgspec.Raw(b"[%b]" % b",".join(made))
 
 
 def explanation_json(explained: Explanation) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import trio
 from attrs import asdict
 from quart import Blueprint, g, request
 
-from llmgw.admin import cluster, feed, leadership, targets, waiting
+from llmgw.admin import cluster, feed, leadership, snapshot, targets, waiting
 from llmgw.admin.applying import act_of, note_applied
 from llmgw.admin.gatekeeping import (
     BATCH,
@@ -29,6 +29,7 @@ from llmgw.control.keys import Imported
 from llmgw.core.identity import Declined, Role
 from llmgw.store import accounts, audit
 from llmgw.store.audit import Act
+from llmgw.telemetry.traffic import BOUNDS_S
 
 _DAY_S = 86400.0
 REQUESTS_MAX = 1_000
@@ -60,6 +61,7 @@ def of_the_cluster(services: AdminServices, keeper: Gatekeeper) -> Blueprint:
     cluster.add_routes(api, services, keeper)
     targets.add_routes(api, services, keeper)
     feed.add_routes(api, services, keeper)
+    snapshot.add_routes(api, services, keeper)
     return api
 
 
@@ -122,6 +124,11 @@ async def _entries(raw: Any) -> list[key_entries.KeyEntry]:
 
 
 def _tokens(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> None:
+    @api.get("/whoami")
+    @keeper.needs(Role.VIEWER)
+    async def whoami() -> Any:
+        return {"name": g.operator.name, "role": str(g.operator.role)}
+
     @api.get("/tokens")
     @keeper.needs(Role.ADMIN)
     async def list_tokens() -> Any:
@@ -251,6 +258,12 @@ def _requests(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -> No
         if explained is None:
             raise _unknown_request(id)
         return explanation_json(explained)
+
+    @api.get("/traffic")
+    @keeper.needs(Role.VIEWER)
+    async def traffic() -> Any:
+        since, models = services.traffic()
+        return await listing("models", models, since=since, ttft_bounds_s=BOUNDS_S)
 
     @api.get("/accounts")
     @keeper.needs(Role.VIEWER)

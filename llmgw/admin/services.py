@@ -102,7 +102,7 @@ class AdminServices:
     metrics_text: Callable[[], Iterable[bytes]]
     ready: Callable[[str | None], str | None]
     model_names: Callable[[], frozenset[str]]
-    models: Callable[[], list[dict[str, Any]]]
+    models: Callable[..., list[dict[str, Any]]]  # as the cluster was ``seen``, or anew
     endpoints: Callable[[], list[dict[str, Any]]]
     pools: Callable[[str], Iterator[dict[str, Any]] | None]  # of a model, or of all (""); None: there is none
     queues: Callable[[str], Iterator[list[dict[str, Any]]] | None]  # the same, a pool at a time
@@ -112,6 +112,7 @@ class AdminServices:
     ]  # admission's mode, and what was reckoned and is not stored yet
     requests: Callable[[Mapping[str, Any]], list[dict[str, Any]]]
     request: Callable[[str], dict[str, Any] | None]
+    traffic: Callable[[], tuple[float, Iterator[dict[str, Any]]]]  # since when it is counted, and each model's
     running: Callable[[str, str, int], list[dict[str, Any]]]  # by model and endpoint, at most so many
     cancel: Callable[[str, Operator, str], bool]  # whether there was such a request to end
     explain_request: Callable[[str], Explanation | None]

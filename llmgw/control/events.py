@@ -74,6 +74,11 @@ class Events:
         news.set()
         return event
 
+    @property
+    def newest(self) -> int:
+        """Number of the latest that is remembered; 0: none is."""
+        return self._ring[-1].seq if self._ring else 0
+
     def since(self, seq: int, most: int | None = None) -> tuple[Sequence[Event], int]:
         """The first events after ``seq``, in order, and how many before them (at most) are not remembered any more.
 

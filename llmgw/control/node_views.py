@@ -1,6 +1,7 @@
 """What operators are shown of nodes, GPUs, replicas and models."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import trio
@@ -22,24 +23,36 @@ CRASHING = "crash loop"
 LINE_MAX = 200
 
 
-def nodes_json(cluster: Cluster) -> list[dict[str, Any]]:
-    seen = cluster.observe()
-    board = board_of(seen.nodes, seen.replicas.values())
-    return [_node(cluster, seen, board, name) for name in sorted(seen.nodes)]
+def nodes_json(cluster: Cluster, seen: Seen | None = None) -> Iterator[dict[str, Any]]:
+    """One by one, so that others may run between them: a node that is removed meanwhile is not told."""
+    seen = seen or cluster.observe()
+    board, there = board_of(seen.nodes, seen.replicas.values()), _by_node(seen)
+    for name in sorted(seen.nodes):
+        if name in cluster.joining.nodes:
+            yield _node(cluster, seen, board, name, there.get(name, ()))
 
 
 def node_json(cluster: Cluster, name: str) -> dict[str, Any] | None:
     seen = cluster.observe()
     if name not in seen.nodes:
         return None
-    return _node(cluster, seen, board_of(seen.nodes, seen.replicas.values()), name)
+    board = board_of(seen.nodes, seen.replicas.values())
+    return _node(cluster, seen, board, name, _by_node(seen).get(name, ()))
 
 
-def _node(cluster: Cluster, seen: Seen, board: Board, name: str) -> dict[str, Any]:
+def _by_node(seen: Seen) -> Mapping[str, Sequence[str]]:
+    """Replicas that have a shard there, each once."""
+    found: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for name, now in seen.replicas.items():
+        for shard in now.shards:
+            found[shard.node][name] = None
+    return {node: sorted(names) for node, names in found.items()}
+
+
+def _node(cluster: Cluster, seen: Seen, board: Board, name: str, replicas: Sequence[str]) -> dict[str, Any]:
     node, record, live = seen.nodes[name], cluster.joining.nodes[name], cluster.registry.nodes.get(name)
     offer = board.offer(name)
     gpus = [gpu_json(one) for one in offer.gpus]
-    here = [now for now in seen.replicas.values() if any(shard.node == name for shard in now.shards)]
     return {
         "name": name,
         "state": state_in(seen, node),
@@ -54,7 +67,7 @@ def _node(cluster: Cluster, seen: Seen, board: Board, name: str) -> dict[str, An
         "memory": _memory(node, offer),
         "gpu_memory": _sums(gpus),
         "driver": node.driver,
-        "replicas": sorted(now.name for now in here),
+        "replicas": list(replicas),
         "shards": sorted(node.shards),
         "orphans": [{"id": one.id, "pids": list(one.pids), "why": one.why} for one in node.orphans],
         "obeys": {"rev": node.obeys, "sent": node.rev, "behind_s": _round(node.behind_s)},
@@ -139,11 +152,12 @@ def _sums(gpus: list[dict[str, Any]]) -> dict[str, int]:
 # -- replicas ---------------------------------------------------------------------------------------
 
 
-def replicas_json(cluster: Cluster, model: str = "") -> list[dict[str, Any]]:
-    """``model``: its replicas, or the one of that name; empty: all."""
-    seen = cluster.observe()
-    found = (seen.replicas[name] for name in sorted(seen.replicas))
-    return [replica_json(cluster, seen, now) for now in found if model in ("", now.replica.model, now.name)]
+def replicas_json(cluster: Cluster, model: str = "", seen: Seen | None = None) -> Iterator[dict[str, Any]]:
+    """``model``: its replicas, or the one of that name; empty: all. One by one, so that others may run between them."""
+    seen = seen or cluster.observe()
+    for _, now in sorted(seen.replicas.items()):
+        if model in ("", now.replica.model, now.name):
+            yield replica_json(cluster, seen, now)
 
 
 def replica_json(cluster: Cluster, seen: Seen, now: ReplicaNow) -> dict[str, Any]:
@@ -230,12 +244,14 @@ def why_shown(now: ReplicaNow, proof_why: str) -> str:
     return now.why or proof_why or now.replica.why
 
 
-def models_json(cluster: Cluster, shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def models_json(cluster: Cluster, shown: list[dict[str, Any]], seen: Seen | None = None) -> list[dict[str, Any]]:
     """Beside what the gateway shows of each model: what agents shall run of it, and do."""
-    seen = cluster.observe()
+    seen, limits = seen or cluster.observe(), cluster.limits()
+    by_model: defaultdict[str, list[ReplicaNow]] = defaultdict(list)
+    for now in seen.replicas.values():
+        by_model[now.replica.model].append(now)
     for one in shown:
-        want = seen.wants.get(one["name"])
-        its = [now for now in seen.replicas.values() if now.replica.model == one["name"]]
+        want, its = seen.wants.get(one["name"]), by_model.get(one["name"], [])
         if want is None and not its:
             continue
         one["replicas"] = {
@@ -247,7 +263,7 @@ def models_json(cluster: Cluster, shown: list[dict[str, Any]]) -> list[dict[str,
             "live": sum(now.live for now in its),
             "revision": want.spec.revision if want else "",
             "out_of_date": sum(want is not None and now.replica.revision != want.spec.revision for now in its),
-            "states": _tally([state_shown(now, cluster.limits()) for now in its]),
+            "states": _tally([state_shown(now, limits) for now in its]),
             "blocked": [now.replica.why for now in its if now.replica.phase is Phase.WAITING and now.replica.why],
         }
     return shown

@@ -152,7 +152,9 @@ class Targets:
 
     def status(self, name: str) -> dict[str, Any] | None:
         """How far a node's drain has got; None: it never had one, or is schedulable again."""
-        seen = self.cluster.observe()
+        return self._status(self.cluster.observe(), name)
+
+    def _status(self, seen: Seen, name: str) -> dict[str, Any] | None:
         node = seen.nodes.get(name)
         if node is None or node.drain is None:
             return None
@@ -172,8 +174,12 @@ class Targets:
             "ended_at": drain.ended_at or None,
         }
 
-    def drains(self) -> list[dict[str, Any]]:
+    def drains(self, seen: Seen | None = None) -> list[dict[str, Any]]:
         """Every node that is drained, or on its way there."""
+        asked = [record for record in self.cluster.joining.nodes.values() if record.drain is not None]
+        if not asked:
+            return []
+        seen = seen or self.cluster.observe()
         return [
             {
                 "subject": record.name,
@@ -181,10 +187,9 @@ class Targets:
                 "by": record.target_by,
                 "at": record.target_at,
                 "why": record.target_why,
-                "drain": self.status(record.name),
+                "drain": self._status(seen, record.name),
             }
-            for record in self.cluster.joining.nodes.values()
-            if record.drain is not None
+            for record in asked
         ]
 
     def overtime_s(self, seen: Seen, node: NodeNow) -> float:

@@ -18,6 +18,7 @@ from llmgw.control.explaining_drains import ExplainingDrains
 from llmgw.control.node_views import models_json
 from llmgw.core.explain import Explanation
 from llmgw.core.identity import Operator
+from llmgw.core.reconcile import Seen
 from llmgw.daemon.leading import Leading
 from llmgw.daemon.parts import Parts
 from llmgw.daemon.reloading import Reloading
@@ -27,6 +28,7 @@ from llmgw.gateway.queue_explained import explain_queue
 from llmgw.gateway.running import cancel, running
 from llmgw.store.desired import Revision
 from llmgw.store.face import Store
+from llmgw.telemetry.traffic import traffic_json
 
 
 def app_settings(admin: AdminSettings, host: str, url: str) -> AppSettings:
@@ -67,9 +69,9 @@ def services_of(
     def requests(wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
         return views.listed(parts.records, **wanted)
 
-    def models() -> list[dict[str, Any]]:
+    def models(seen: Seen | None = None) -> list[dict[str, Any]]:
         now = trio.current_time()
-        return models_json(cluster.cluster, [model_json(live, name, now) for name in live.fleet.models])
+        return models_json(cluster.cluster, [model_json(live, name, now) for name in live.fleet.models], seen)
 
     def endpoints() -> list[dict[str, Any]]:
         now = trio.current_time()
@@ -98,6 +100,7 @@ def services_of(
         shadow=lambda: (parts.config.admission.mode, parts.shadow.rows()),
         requests=requests,
         request=request,
+        traffic=lambda: (parts.started_at, traffic_json(parts.metrics.pairs())),
         running=lambda model, endpoint, limit: running(parts.gate, trio.current_time(), model, endpoint, limit),
         cancel=cancel_request,
         explain_request=explain,

@@ -15,6 +15,8 @@ from llmgw.core.explain import Considered, Explanation, Fact
 from llmgw.core.identity import Declined, Operator, Role
 from llmgw.core.lease_facts import Addresses
 from llmgw.store.sqlite import SqliteStore
+from llmgw.telemetry.metrics import Metrics
+from llmgw.telemetry.traffic import traffic_json
 from tests.clusters import Plane
 
 EXPLAINED = Explanation(
@@ -36,6 +38,7 @@ class Desk:
     plane: Plane
     not_ready: str | None = None
     standby_of: Addresses | None = None  # who leads instead of us
+    metrics: Metrics = field(factory=Metrics)
     resigned: list[tuple[str, str]] = field(factory=list)
     reported: list[tuple[str, str, BaseException | None]] = field(factory=list)
     asked: list[Mapping[str, Any]] = field(factory=list)
@@ -48,7 +51,7 @@ class Desk:
             metrics_text=lambda: (b"llmgw_up 1\n", b"llmgw_two 2\n"),
             ready=lambda model: self.not_ready,
             model_names=lambda: frozenset({"llama"}),
-            models=lambda: [{"name": "llama"}],
+            models=lambda seen=None: [{"name": "llama"}],
             endpoints=lambda: [{"id": "a"}],
             pools=lambda model: iter([{"model": "llama"}]) if model in ("", "llama") else None,
             queues=lambda model: iter([[{"model": "llama", "band": "gold"}]]) if model in ("", "llama") else None,
@@ -56,6 +59,7 @@ class Desk:
             seats=lambda: [{"band": "gold", "waiting": 3}],
             requests=self.requests,
             request=lambda id: {"id": id} if id == "req-1" else None,
+            traffic=lambda: (999_000.0, traffic_json(self.metrics.pairs())),
             running=lambda model, endpoint, limit: [{"id": "req-1", "phase": "sent"}],
             cancel=lambda id, by, why: id == "req-1",
             explain_request=lambda id: EXPLAINED if id == "req-1" else None,

@@ -127,6 +127,7 @@ class Gateway:
             ready=lambda model: None,
             model_names=lambda: frozenset({"llama", "qwen"}),
             models=lambda: [{"name": "llama", "aliases": ["gpt-4o"], "fallback": [{"model": "qwen", "on": ["5xx"]}]}],
+            traffic=lambda: (0.0, iter(())),
             endpoints=lambda: [
                 {"id": "a", "model": "llama", "state": "usable", "adapters": []},
                 {"id": "b", "model": "qwen", "state": "usable", "adapters": ["sql"]},

@@ -96,7 +96,7 @@ async def test_an_engines_key_is_told_to_its_node_and_kept_nowhere(tmp_path, aut
         every = {engine_key(SECRET, f"{name}.g{g}") for name in rows for g in range(1, 9)}
         assert keys <= every
         assert all(key not in " ".join(entry.argv) + repr(entry) for entry in told for key in every)
-        shown = json.dumps([replicas_json(little.there.cluster), nodes_json(little.there.cluster)])
+        shown = json.dumps([*replicas_json(little.there.cluster), *nodes_json(little.there.cluster)])
         for live in little.there.cluster.live:
             shown += repr(live.endpoint) + repr(EngineClient(live.endpoint, print))
         shown += " ".join(f"{one.sentence} {one.data}" for one in little.told())
