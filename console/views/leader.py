@@ -1,0 +1,76 @@
+"""Who leads, for how long, and whether it may act: what ``/leader`` says, as lines."""
+
+from collections.abc import Iterator
+
+from console.model import Picture
+from console.shown import Cell, Line, Place, Tone, line, plain, spanned
+from console.views.fitting import padded
+from console.views.read import Json, amount, count, flag, part, text
+
+LABEL = 11
+STATES = {
+    "leading": Tone.GOOD,
+    "suspended": Tone.WARN,
+    "released": Tone.BAD,
+    "run out": Tone.BAD,
+}
+ADDRESSES = {"client": "clients", "admin": "operators", "agents": "agents"}
+
+
+def leader(picture: Picture, now: float) -> tuple[Line, ...]:
+    """``now``: the console's clock; spans go on since they were told."""
+    return tuple(_lines(picture, now))
+
+
+def _lines(picture: Picture, now: float) -> Iterator[Line]:
+    if picture.hold:
+        yield _said("doubts", plain(f"it stops nothing: {picture.hold}", Tone.BAD))
+    who = part(picture.leader, "leader")
+    if not who:
+        yield _said("leads", Cell("nobody, as far as this control plane knows", Tone.BAD))
+    else:
+        yield from _who(who, 0.0 if picture.taken_at is None else now - picture.taken_at)
+    yield from _told_by(picture)
+
+
+def _said(label: str, *cells: Cell | str, at: Place | None = None) -> Line:
+    return line(Cell(padded(label, LABEL), Tone.DIM), *cells, leads_to=at)
+
+
+def _who(who: Json, known_for_s: float) -> Iterator[Line]:
+    state = text(who, "state", "?")
+    yield _said("leads", plain(text(who, "who", "?"), Tone.STRONG), "  ", plain(state, STATES.get(state, Tone.WARN)))
+    since, margin = amount(who, "since_s"), amount(who, "margin_s")
+    held = "" if since is None else f", for {spanned(since + known_for_s)}"
+    yield _said("term", f"{text(who, 'term', '-')}{held}, renewed {count(who, 'renewals'):,} times")
+    if margin is not None:
+        told = f"good for {spanned(margin)} as of the last answer" if margin > 0 else "run out"
+        yield _said("lease", plain(told, Tone.PLAIN if margin > 0 else Tone.BAD))
+    ready = flag(who, "ready", True)
+    yield _said("ready", Cell("it has somewhere to send requests", Tone.GOOD) if ready else _not_ready())
+    addresses = part(who, "addresses")
+    for name, label in ADDRESSES.items():
+        if text(addresses, name):
+            yield _said(label, text(addresses, name))
+
+
+def _not_ready() -> Cell:
+    return Cell("it has nowhere to send requests", Tone.BAD)
+
+
+def _told_by(picture: Picture) -> Iterator[Line]:
+    """Who answered this, and how it stands itself."""
+    told, status = picture.leader, picture.status
+    here = "leads" if flag(told, "leads") else "stands by"
+    may = "" if flag(told, "acts", True) or not flag(told, "leads") else ", but may not act now"
+    version = text(status, "version", "?")
+    yield _said("told by", f"{picture.link.url or 'the control plane'}, which {here}{may}, llmgw {version}")
+    if picture.age_s:
+        yield _said("", plain(f"as it knew it {spanned(picture.age_s)} ago", Tone.WARN))
+    away = max(amount(told, "store_away_s") or 0.0, amount(status, "store_away_s") or 0.0)
+    if away:
+        yield _said("store", Cell(f"has not answered for {spanned(away)}", Tone.BAD))
+    else:
+        yield _said("store", Cell("answers", Tone.GOOD))
+    if text(status, "cluster_id"):
+        yield _said("cluster", plain(text(status, "cluster_id"), Tone.DIM))

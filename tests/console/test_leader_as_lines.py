@@ -1,0 +1,63 @@
+"""Who leads, on a screen."""
+
+from hypothesis import given
+
+from console.model import Picture
+from console.shown import Tone
+from console.views.leader import leader
+from tests.console.answers import HEALTHY, LEADER, STATUS, picture
+from tests.console.holes import pictures
+
+NOW = 130.0
+
+
+def told(some: Picture) -> list[str]:
+    return [str(line) for line in leader(some, NOW)]
+
+
+def test_it_says_who_leads_since_when_and_where_it_is_reached() -> None:
+    assert told(HEALTHY) == [
+        "leads      vm  leading",
+        "term       0.1, for 80 s, renewed 0 times",
+        "ready      it has somewhere to send requests",
+        "clients    http://127.0.0.1:40927",
+        "operators  http://127.0.0.1:36601",
+        "agents     127.0.0.1:45773",
+        "told by    http://127.0.0.1:36601, which leads, llmgw 0.5.0",
+        "store      answers",
+        "cluster    56f14d5f",
+    ]
+
+
+def test_self_doubt_comes_first() -> None:
+    assert told(picture(hold="2 of 3 nodes are silent"))[0] == "doubts     it stops nothing: 2 of 3 nodes are silent"
+
+
+def test_nobody_and_one_who_may_not_act_are_told_apart() -> None:
+    nobody = picture(leader={**LEADER, "leader": None, "leads": False})
+    late = picture(leader={**LEADER, "acts": False, "leader": {**LEADER["leader"], "state": "suspended"}})
+
+    assert told(nobody)[0] == "leads      nobody, as far as this control plane knows"
+    assert told(late)[0] == "leads      vm  suspended"
+    assert any("which leads, but may not act now" in line for line in told(late))
+
+
+def test_a_lease_that_has_run_out_is_bad() -> None:
+    some = picture(leader={**LEADER, "leader": {**LEADER["leader"], "state": "run out", "margin_s": 0.0}})
+    (lease,) = [line for line in leader(some, NOW) if str(line).startswith("lease")]
+
+    assert str(lease) == "lease      run out"
+    assert lease.cells[1].tone is Tone.BAD
+
+
+def test_a_standby_says_how_old_its_word_is_and_that_the_store_is_away() -> None:
+    some = picture(age_s=4.0, leader={**LEADER, "leads": False}, status={**STATUS, "store_away_s": 9.0})
+
+    assert "           as it knew it 4 s ago" in told(some)
+    assert "store      has not answered for 9 s" in told(some)
+    assert any("which stands by" in line for line in told(some))
+
+
+@given(pictures)
+def test_nothing_that_is_missing_hinders_it(some: Picture) -> None:
+    assert all(line.isprintable() for line in told(some))
