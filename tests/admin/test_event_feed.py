@@ -6,8 +6,8 @@ import pytest
 import trio
 
 from llmgw.admin import feed
-from llmgw.cli.ctl.sse import events_in
 from llmgw.core.identity import Role
+from llmgw.wire.event_feed import events_in
 from tests.admin.desk import ask
 from tests.admin.talking import WITHIN_S, connected, served
 from tests.polling import until

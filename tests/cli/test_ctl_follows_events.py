@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmgw.cli import main
-from llmgw.cli.ctl.sse import EVENT_MAX, NotEvents, Told, events_in
+from llmgw.wire.event_feed import EVENT_MAX, NotEvents, Told, events_in
 
 
 def event(seq):

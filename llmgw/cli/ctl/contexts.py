@@ -5,12 +5,12 @@ import os
 import re
 import tomllib
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from attrs import define, field, frozen
 
 from llmgw.cli.failure import Exit, Failure
 from llmgw.store.secret_file import write_secret
+from llmgw.wire.admin_answers import base_url
 
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
 
@@ -68,14 +68,10 @@ class Contexts:
 
 def admin_url(text: str) -> str:
     """The URL without what we add to it. Raises Failure."""
-    try:
-        parts = urlsplit(text)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        good = False
-    if not good:
+    url = base_url(text)
+    if url is None:
         raise Failure(f"{text!r} is no admin URL", Exit.USAGE, "it looks like https://host:7442")
-    return text.rstrip("/").removesuffix("/admin/v1")
+    return url
 
 
 def admin_urls(text: str) -> list[str]:

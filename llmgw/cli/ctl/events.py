@@ -11,8 +11,8 @@ from attrs import define
 
 from llmgw.cli.ctl.session import JSON, CtlCommand, Session
 from llmgw.cli.ctl.show import listed, print_json, say
-from llmgw.cli.ctl.sse import NotEvents, Told, events_in
 from llmgw.cli.failure import Exit, Failure, printable
+from llmgw.wire.event_feed import NotEvents, Told, events_in
 
 LISTED = 50
 PAUSE_S, PAUSE_MAX_S = 0.2, 5.0

@@ -12,22 +12,27 @@ import httpx
 from llmgw.cli.ctl.contexts import admin_urls
 from llmgw.cli.ctl.show import say
 from llmgw.cli.failure import BY_CODE, Exit, Failure
+from llmgw.wire.admin_answers import (
+    AGE,
+    LEADER,
+    NOT_LEADING,
+    Refusal,
+    away,
+    clear_refusal,
+    in_the_clear,
+    not_an_admins,
+    refusal_in,
+)
 
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 # A refusal may be quicker than the body it refuses, and then the next question on that connection is not answered.
 NOTHING_KEPT = httpx.Limits(max_keepalive_connections=0)
 BY_STATUS = {400: Exit.USAGE, 404: Exit.NOT_FOUND, 422: Exit.USAGE}
-# What OpenSSL, by its version, says of an answer that is no TLS.
-NO_TLS_THERE = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
 HINTS = {
     401: "give a token: --token, LLMGW_ADMIN_TOKEN, a context, or run as the user who owns <data>/admin.token",
     403: "this token's role may not do that",
     421: "ask the control plane that leads",
 }
-
-
-NOT_LEADING = "not_leading"  # the code of a refusal whose ``leader`` is where to ask instead
-LEADER, AGE = "x-llmgw-leader", "x-llmgw-age"  # of a standby's answer: who knows better, and how old the answer is
 PATIENCE_S, PAUSE_S = 15.0, 0.5  # while nobody leads; a failover is shorter
 HOPS_MAX = 4
 
@@ -109,25 +114,19 @@ class Address:
             value = None
         if answer.is_success and isinstance(value, dict):
             return value
-        if not _an_admins(value):
-            hint = "check the URL: operators connect to admin.listen (port 7442 unless set), clients and engines do not"
-            says = f"{self.url} is not an llmgw admin listener: it answers {answer.status_code} in another form"
+        refusal = refusal_in(answer.status_code, value)
+        if refusal is None:
+            says, hint = not_an_admins(self.url, answer.status_code)
             raise Failure(says, Exit.UNREACHABLE, hint)
-        raise refused(answer.status_code, value)
+        raise refused(refusal)
 
     def _away(self, error: httpx.HTTPError) -> Away:
         why = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, httpx.TimeoutException):
             why = "no answer in time"
-        hint = "is `llmgw server` running there? `llmgw ctl context list` shows where ctl asks"
-        if any(sign in why for sign in NO_TLS_THERE):
-            why, hint = "it speaks http, not https", f"use http{self.url.removeprefix('https')}"
-        elif isinstance(error, httpx.RemoteProtocolError) and self.url.startswith("http:"):
-            hint = f"if it speaks https, use https{self.url.removeprefix('http')}"
-        elif "CERTIFICATE" in why or "SSL" in why:
-            hint = "give the authority's certificate with --ca, or check the URL"
+        says, hint = away(self.url, why, isinstance(error, httpx.RemoteProtocolError))
         unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-        return Away(f"{self.url} is not reachable: {why}", hint, unsent)
+        return Away(says, hint, unsent)
 
 
 class HttpApi:
@@ -228,46 +227,22 @@ class HttpApi:
 
     def _prefer(self, leader: str) -> None:
         [url] = admin_urls(leader)
-        if url.startswith("http:") and all(known.startswith("https:") for known in self._order):
-            raise Failure(
-                f"the leader calls itself {url}, and the token is not sent in the clear",
-                Exit.FAILED,
-                "set admin.advertise there to its https address, or give its URL with --url",
-            )
+        if in_the_clear(url, self._order):
+            says, hint = clear_refusal(url)
+            raise Failure(says, Exit.FAILED, hint)
         if url in self._order:
             self._order.remove(url)
         self._order.insert(0, url)
 
 
-def _an_admins(value: Any) -> bool:
-    """Whether a refusal is one of ours: clients' listeners and engines name no hint in theirs."""
-    error = value.get("error") if isinstance(value, dict) else None
-    return isinstance(error, dict) and "hint" in error
-
-
-def refused(status: int, value: Any) -> Failure:
-    said = value.get("error") if isinstance(value, dict) else None
-    error: dict[str, Any] = said if isinstance(said, dict) else {"message": str(said or f"refused with {status}")}
-    code = str(error.get("code") or "")
-    if code == NOT_LEADING and "leader" in error:
-        return NotLeading(str(error.get("message")), str(error["leader"] or ""))
-    problems = error.get("problems") or (value.get("problems") if isinstance(value, dict) else None) or []
-    return Failure(
-        str(error.get("message") or f"refused with {status}"),
-        BY_CODE.get(code) or BY_STATUS.get(status, Exit.FAILED) if not _plain_refusal(code) else Exit.FAILED,
-        str(error.get("hint") or HINTS.get(status, "")),
-        code,
-        tuple(_problem(p) for p in problems),
-    )
+def refused(refusal: Refusal) -> Failure:
+    if refusal.leader is not None:
+        return NotLeading(refusal.message, refusal.leader)
+    code, status = refusal.code, refusal.status
+    exit = BY_CODE.get(code) or BY_STATUS.get(status, Exit.FAILED) if not _plain_refusal(code) else Exit.FAILED
+    return Failure(refusal.message, exit, refusal.hint or HINTS.get(status, ""), code, refusal.problems)
 
 
 def _plain_refusal(code: str) -> bool:
     """Refusals with a reason, whatever status they travel under: 1, not 2 or 4."""
     return code in {"unknown_tenant", "unknown_model", "duplicate", "ambiguous", "last_admin"}
-
-
-def _problem(problem: Any) -> str:
-    if isinstance(problem, dict):
-        where, what, todo = (str(problem.get(k) or "") for k in ("where", "what", "hint"))
-        return f"{where}: {what}" + (f"; {todo}" if todo else "") if where else what or str(problem)
-    return str(problem)
