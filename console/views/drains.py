@@ -7,6 +7,7 @@ from urllib.parse import quote
 from console.model import Picture
 from console.shown import Cell, Column, Line, Listing, Place, Row, Tone, counted, line, number, plain, span, spanned
 from console.views.explained import explained
+from console.views.fitting import folded
 from console.views.read import Json, amount, count, flag, part, rows, text, words
 from console.views.view import Asked, Question
 
@@ -27,6 +28,7 @@ AT_DEADLINE = {
     "keep": "what is left serves on, and the drain ends blocked",
 }
 ENDPOINT = "endpoint/"  # before an endpoint's id, where a subject could be a node
+INDENT = 6
 PANE = 72  # cells of a pane where nobody says
 
 
@@ -73,12 +75,12 @@ def asks(_subject: str, key: str) -> Mapping[str, Question]:
     return {"drain": Question(f"/explain/drain/{quote(key, safe='/')}")}
 
 
-def detail(picture: Picture, _subject: str, key: str, asked: Asked) -> tuple[Line, ...]:
+def detail(picture: Picture, _subject: str, key: str, asked: Asked, width: int = PANE) -> tuple[Line, ...]:
     row = picture.drains.get(key)
     if row is None:
         return (line(f"{key} is not drained any more"),)
     told = drain_lines(picture, key)
-    return (*told, line(""), *explained(asked["drain"], PANE)) if "drain" in asked else told
+    return (*told, line(""), *explained(asked["drain"], width)) if "drain" in asked else told
 
 
 def drain_lines(picture: Picture, subject: str, zone: tzinfo | None = None) -> tuple[Line, ...]:
@@ -129,13 +131,17 @@ def _deadline(drain: Json) -> Iterator[Line]:
 # -- before it is asked -----------------------------------------------------------------------------------
 
 
-def plan_lines(answers: Sequence[Json]) -> tuple[Line, ...]:
-    """What dry runs of drains say, one of each node or endpoint, in full: a dialog shows it before anybody says yes."""
-    told = [one for answer in answers for one in _plan(answer)]
-    if sum(bool(part(answer, "plan")) for answer in answers) > 1:
-        warned = "each is planned by itself: together they may find less room than this says"
-        told.append(line(Cell("! ", Tone.WARN), Cell(warned, Tone.WARN)))
-    return tuple(told)
+def plan_lines(answer: Json, width: int) -> tuple[Line, ...]:
+    """What the dry run of a node's or an endpoint's drain says, in full: it is shown before anybody says yes."""
+    return tuple(folds for one in _plan(answer) for folds in folded(one, width, INDENT))
+
+
+def planned_apart(answers: Sequence[Json]) -> tuple[Line, ...]:
+    """What several dry runs leave out."""
+    if sum(bool(_moves(answer)) for answer in answers) < 2:
+        return ()
+    warned = "each is planned by itself: together they may find less room than this says"
+    return (line(Cell("! ", Tone.WARN), Cell(warned, Tone.WARN)),)
 
 
 def would_block(answers: Sequence[Json]) -> bool:

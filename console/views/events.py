@@ -141,7 +141,7 @@ def place_of(event: Json) -> Place | None:
     return None
 
 
-def detail(picture: Picture, _subject: str, key: str, _asked: Asked) -> tuple[Line, ...]:
+def detail(picture: Picture, _subject: str, key: str, _asked: Asked, _width: int = 0) -> tuple[Line, ...]:
     event = next((one for one in picture.events if str(count(one, "seq")) == key), None)
     return tuple(_about(event)) if event is not None else (line("it is not remembered any more"),)
 

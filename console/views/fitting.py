@@ -1,11 +1,13 @@
 """How text is made to fit: cells of the terminal, not characters, are what a line has few of."""
 
+import re
 from collections.abc import Iterable, Iterator
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 
 from console.shown import Cell, Line, Tone, clean, plain
 
+_SPACED = re.compile(r"\s*\S+|\s+$")
 WRAPPED_MAX = 2_000  # characters of one text that is wrapped
 
 
@@ -55,6 +57,27 @@ def hanging(first: Cell, text: str, width: int, tone: Tone = Tone.PLAIN) -> tupl
     told = [Line((first, plain(lines[0], tone)))]
     told += [Line((Cell(" " * indent), plain(more, tone))) for more in lines[1:]]
     return tuple(fitted(one, width) for one in told)
+
+
+def folded(line: Line, width: int, indent: int = 2) -> tuple[Line, ...]:
+    """The line in as many as it needs, broken between words where that is possible; all lead where it does."""
+    if width <= indent or cell_len(str(line)) <= width:
+        return (line,)
+    lines, cells, left = list[Line](), list[Cell](), width
+    for cell in line.cells:
+        for word in _words(cell.text, width - indent):
+            if cell_len(word) > left and cells:
+                lines.append(Line(tuple(cells), line.leads_to))
+                cells, left, word = [Cell(" " * indent)], width - indent, word.lstrip()
+            cells.append(Cell(word, cell.tone))
+            left -= cell_len(word)
+    return (*lines, Line(tuple(cells), line.leads_to))
+
+
+def _words(text: str, width: int) -> Iterator[str]:
+    """Words with the spaces before them; their sum is the text."""
+    for piece in _SPACED.findall(text):
+        yield from chop_cells(piece, width) if cell_len(piece) > width else (piece,)
 
 
 def joined(cells: Iterable[Cell], between: str = "  ") -> tuple[Cell, ...]:

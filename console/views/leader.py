@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from console.model import Picture
 from console.shown import Cell, Line, Place, Tone, line, plain, spanned
-from console.views.fitting import padded
+from console.views.fitting import folded, padded
 from console.views.read import Json, amount, count, flag, part, text
 
 LABEL = 11
@@ -17,19 +17,20 @@ STATES = {
 ADDRESSES = {"client": "clients", "admin": "operators", "agents": "agents"}
 
 
-def leader(picture: Picture, now: float) -> tuple[Line, ...]:
-    """``now``: the console's clock; spans go on since they were told."""
-    return tuple(_lines(picture, now))
+def lines(picture: Picture, width: int, now: float | None = None) -> tuple[Line, ...]:
+    """``now``: the console's clock, on which spans go on since they were told; None: as they were told."""
+    since_told = 0.0 if now is None or picture.taken_at is None else now - picture.taken_at
+    return tuple(folds for one in _lines(picture, since_told) for folds in folded(one, width, LABEL))
 
 
-def _lines(picture: Picture, now: float) -> Iterator[Line]:
+def _lines(picture: Picture, since_told_s: float) -> Iterator[Line]:
     if picture.hold:
         yield _said("doubts", plain(f"it stops nothing: {picture.hold}", Tone.BAD))
     who = part(picture.leader, "leader")
     if not who:
         yield _said("leads", Cell("nobody, as far as this control plane knows", Tone.BAD))
     else:
-        yield from _who(who, 0.0 if picture.taken_at is None else now - picture.taken_at)
+        yield from _who(who, since_told_s)
     yield from _told_by(picture)
 
 
@@ -37,11 +38,11 @@ def _said(label: str, *cells: Cell | str, at: Place | None = None) -> Line:
     return line(Cell(padded(label, LABEL), Tone.DIM), *cells, leads_to=at)
 
 
-def _who(who: Json, known_for_s: float) -> Iterator[Line]:
+def _who(who: Json, since_told_s: float) -> Iterator[Line]:
     state = text(who, "state", "?")
     yield _said("leads", plain(text(who, "who", "?"), Tone.STRONG), "  ", plain(state, STATES.get(state, Tone.WARN)))
     since, margin = amount(who, "since_s"), amount(who, "margin_s")
-    held = "" if since is None else f", for {spanned(since + known_for_s)}"
+    held = "" if since is None else f", for {spanned(since + since_told_s)}"
     yield _said("term", f"{text(who, 'term', '-')}{held}, renewed {count(who, 'renewals'):,} times")
     if margin is not None:
         told = f"good for {spanned(margin)} as of the last answer" if margin > 0 else "run out"

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from console.model import Picture
 from console.shown import Cell, Line, Place, Tone, bar, counted, line, plain, spanned, sparks
 from console.traffic import Rates
-from console.views.fitting import cut, fitted, joined, padded
+from console.views.fitting import cut, fitted, folded, joined, padded
 from console.views.nodes import STATES
 from console.views.read import Json, amount, count, part, rows, text
 from console.views.wrong import ERRORS_SHARE, overdue, serves, wrong
@@ -28,8 +28,8 @@ def overview(picture: Picture, now: float, width: int) -> tuple[Line, ...]:
 
 def _lines(picture: Picture, now: float, width: int) -> Iterator[Line]:
     if picture.hold:
-        told = Cell("THE LEADER DOUBTS ITSELF AND STOPS NOTHING: ", Tone.BAD)
-        yield line(told, plain(picture.hold, Tone.BAD), leads_to=Place("leader"))
+        banner = Cell("THE LEADER DOUBTS ITSELF AND STOPS NOTHING: ", Tone.BAD)
+        yield line(banner, plain(picture.hold, Tone.BAD), leads_to=Place("leader"))
     yield _leader(picture, now)
     yield _nodes(picture)
     yield _traffic(picture.rates)
@@ -38,7 +38,8 @@ def _lines(picture: Picture, now: float, width: int) -> Iterator[Line]:
     yield line("")
     yield from _bands(picture)
     yield line("")
-    yield from wrong(picture, now)
+    for told in wrong(picture, now):
+        yield from folded(told, width)
 
 
 def _labelled(label: str, *cells: Cell | str, at: str) -> Line:

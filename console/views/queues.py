@@ -133,9 +133,9 @@ def model_of(subject: str, key: str) -> str:
     return key
 
 
-def detail(picture: Picture, subject: str, key: str, asked: Asked) -> tuple[Line, ...]:
-    told = queue_detail(picture, model_of(subject, key), PANE)
-    return (*told, line(""), *explained(asked["queue"], PANE)) if "queue" in asked else told
+def detail(picture: Picture, subject: str, key: str, asked: Asked, width: int = PANE) -> tuple[Line, ...]:
+    told = queue_detail(picture, model_of(subject, key), width)
+    return (*told, line(""), *explained(asked["queue"], width)) if "queue" in asked else told
 
 
 # -- one pool -----------------------------------------------------------------------------------------------

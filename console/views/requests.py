@@ -149,7 +149,7 @@ def asks(_subject: str, key: str) -> Mapping[str, Question]:
     return {"request": Question(f"/explain/request/{quote(key, safe='')}")}
 
 
-def detail(picture: Picture, _subject: str, key: str, asked: Asked) -> tuple[Line, ...]:
+def detail(picture: Picture, _subject: str, key: str, asked: Asked, width: int = PANE) -> tuple[Line, ...]:
     """Of a running one or of a recent one; of the latter with its explanation, once that is there."""
     for one in picture.running:
         if text(one, "id") == key:
@@ -157,7 +157,7 @@ def detail(picture: Picture, _subject: str, key: str, asked: Asked) -> tuple[Lin
     one = next((one for one in picture.recent if text(one, "id") == key), {})
     told = tuple(_tries(one))
     if "request" in asked:
-        return (*explained(asked["request"], PANE), *told)
+        return (*explained(asked["request"], width), *told)
     return told or (line("it has ended; the explanation of a request that is remembered is asked for here"),)
 
 

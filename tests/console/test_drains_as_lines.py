@@ -5,10 +5,12 @@ from random import Random
 from typing import Any
 
 from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from console.model import Picture
 from console.shown import Place, Tone
-from console.views.drains import detail, drain_lines, listing, plan_lines, would_block
+from console.views.drains import detail, drain_lines, listing, plan_lines, planned_apart, would_block
 from tests.console.answers import BLOCKED_DRAIN, DRAIN, DRY_RUN, MOVE, PROGRESS, STUCK_MOVE, picture
 from tests.console.holes import pictures, randoms, with_holes
 
@@ -21,8 +23,8 @@ ENDPOINT = {
 REFUSED = {"node": "node-9", "error": {"message": "no node is called 'node-9'", "code": "not_found", "hint": "node-1?"}}
 
 
-def told(*answers: Any) -> list[str]:
-    return [str(line) for line in plan_lines(answers)]
+def told(answer: Any, width: int = 100) -> list[str]:
+    return [str(line) for line in plan_lines(answer, width)]
 
 
 def test_a_drain_says_how_far_it_is_and_what_it_waits_for() -> None:
@@ -84,7 +86,7 @@ def test_a_dry_run_tells_each_move_and_why_and_what_it_takes() -> None:
 
 
 def test_a_move_without_a_place_is_marked_and_leads_to_why() -> None:
-    stuck = [line for line in plan_lines([BOTH]) if "demo-model-4" in str(line)]
+    stuck = [line for line in plan_lines(BOTH, 100) if "demo-model-4" in str(line)]
 
     assert [str(line) for line in stuck] == ["  ✗ demo-model-4 stays, 2 requests, oldest 9 s, about 12 s"]
     assert stuck[0].cells[0].tone is Tone.BAD
@@ -92,12 +94,15 @@ def test_a_move_without_a_place_is_marked_and_leads_to_why() -> None:
     assert told(BOTH)[0].startswith("node-1  2 replicas, 4 requests, 1 blocked")
 
 
-def test_several_are_told_in_full_with_a_warning_that_each_was_planned_alone() -> None:
-    shown = told(DRY_RUN, EMPTY)
+def test_where_nothing_runs_there_is_nothing_to_wait_for() -> None:
+    assert told(EMPTY) == ["node-2  nothing runs there: it is drained at once"]
 
-    assert "node-2  nothing runs there: it is drained at once" in shown
-    assert shown[-1] == "! each is planned by itself: together they may find less room than this says"
-    assert shown[-1] not in told(DRY_RUN)
+
+def test_of_several_it_is_said_that_each_was_planned_alone() -> None:
+    assert [str(line) for line in planned_apart([DRY_RUN, BOTH])] == [
+        "! each is planned by itself: together they may find less room than this says"
+    ]
+    assert planned_apart([DRY_RUN]) == planned_apart([DRY_RUN, EMPTY, REFUSED]) == ()
 
 
 def test_what_would_be_refused_says_why() -> None:
@@ -118,11 +123,12 @@ def test_a_dialog_knows_whether_all_of_it_would_go_well() -> None:
     assert would_block([DRY_RUN, BOTH])
 
 
-@given(pictures, randoms)
-def test_nothing_that_is_missing_hinders_them(some: Picture, rng: Random) -> None:
+@given(pictures, randoms, st.integers(10, 100))
+def test_no_line_is_too_wide_and_nothing_that_is_missing_hinders_them(some: Picture, rng: Random, width: int) -> None:
     for row in listing(some).rows:
         assert len(row.cells) == 8
         assert detail(some, "", row.key, {"drain": {}})
     answers = [with_holes(one, rng, 0.3) for one in (BOTH, EMPTY, ENDPOINT, REFUSED)]
-    assert all(str(line).isprintable() for line in plan_lines(answers))
+    told = [str(line) for answer in answers for line in plan_lines(answer, width)]
+    assert all(line.isprintable() and cell_len(line) <= width for line in told)
     assert would_block(answers) in (True, False)

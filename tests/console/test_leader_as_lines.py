@@ -1,10 +1,12 @@
 """Who leads, on a screen."""
 
 from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from console.model import Picture
 from console.shown import Tone
-from console.views.leader import leader
+from console.views.leader import lines
 from tests.console.answers import HEALTHY, LEADER, STATUS, picture
 from tests.console.holes import pictures
 
@@ -12,7 +14,7 @@ NOW = 130.0
 
 
 def told(some: Picture) -> list[str]:
-    return [str(line) for line in leader(some, NOW)]
+    return [str(line) for line in lines(some, 80, NOW)]
 
 
 def test_it_says_who_leads_since_when_and_where_it_is_reached() -> None:
@@ -44,7 +46,7 @@ def test_nobody_and_one_who_may_not_act_are_told_apart() -> None:
 
 def test_a_lease_that_has_run_out_is_bad() -> None:
     some = picture(leader={**LEADER, "leader": {**LEADER["leader"], "state": "run out", "margin_s": 0.0}})
-    (lease,) = [line for line in leader(some, NOW) if str(line).startswith("lease")]
+    (lease,) = [line for line in lines(some, 80, NOW) if str(line).startswith("lease")]
 
     assert str(lease) == "lease      run out"
     assert lease.cells[1].tone is Tone.BAD
@@ -58,6 +60,12 @@ def test_a_standby_says_how_old_its_word_is_and_that_the_store_is_away() -> None
     assert any("which stands by" in line for line in told(some))
 
 
-@given(pictures)
-def test_nothing_that_is_missing_hinders_it(some: Picture) -> None:
-    assert all(line.isprintable() for line in told(some))
+def test_spans_are_as_they_were_told_where_nobody_says_what_time_it_is() -> None:
+    assert str(lines(HEALTHY, 80)[1]) == "term       0.1, for 50 s, renewed 0 times"
+
+
+@given(pictures, st.integers(20, 120))
+def test_no_line_is_too_wide_and_nothing_that_is_missing_hinders_it(some: Picture, width: int) -> None:
+    shown = [str(line) for line in lines(some, width, NOW)]
+
+    assert all(line.isprintable() and cell_len(line) <= width for line in shown)

@@ -105,6 +105,14 @@ def test_the_answer_of_a_standby_says_how_old_it_is() -> None:
     assert "as a standby knew it 3 s ago" in told(picture(age_s=3.0))[0]
 
 
+def test_why_something_is_wrong_is_told_in_full_however_narrow_the_screen() -> None:
+    why = "no node fits: 2 short of GPU memory, 1 whose driver does not answer"
+    models = {"m": {**MODEL, "replicas": {**RUN, "serving": 0, "blocked": [why]}}}
+
+    shown = " ".join(" ".join(told(picture(models=models), 40)).split())
+    assert f"no replica of m serves: {why}" in shown
+
+
 def test_before_the_first_answer_there_is_a_screen_too() -> None:
     assert told(Picture())[-1] == "… nothing is known yet"
 
