@@ -90,7 +90,7 @@ def _store_away(picture: Picture, _now: float) -> Iterator[Line]:
 
 
 def _not_ready(picture: Picture, _now: float) -> Iterator[Line]:
-    if not flag(picture.status, "ready", True):
+    if flag(picture.status, "leads", True) and not flag(picture.status, "ready", True):  # a standby need not be
         yield _bad("balancers send nothing here", text(picture.status, "not_ready_because"), LEADER)
 
 
@@ -247,7 +247,7 @@ def _errors(picture: Picture, _now: float) -> Iterator[Line]:
         worst = ((rates.failed_share or 0.0, name) for name, rates in picture.rates.models.items())
         most, name = max(worst, default=(0.0, ""))
         why = f"{most:.1%} of those for {name}" if most > ERRORS_SHARE else ""
-        yield _warn(f"{share:.1%} of requests fail", why, Place("requests"))
+        yield _warn(f"{share:.1%} of requests fail", why, Place("recent"))
 
 
 LOOKS = (

@@ -58,7 +58,7 @@ TROUBLES: list[tuple[dict[str, Any], Place, str]] = [
     ({"queues": [LATE]}, Place("queues", "demo-model"), "for demo-model in gold for 31 s: 2 wait, each for 60 s"),
     ({"drains": {"node-1": BLOCKED_DRAIN}}, Place("drain", "node-1"), "drain of node-1 is blocked: demo-model-3 is"),
     ({"status": {**STATUS, "usage_rows_dropped": 4}}, Place("leader"), "4 usage rows dropped"),
-    ({"rates": Rates(9.0, 1.0, 0.023, None, {"m": Rates(1.0, 1.0, 0.5)})}, Place("requests"), "2.3% of requests fail"),
+    ({"rates": Rates(9.0, 1.0, 0.023, None, {"m": Rates(1.0, 1.0, 0.5)})}, Place("recent"), "2.3% of requests fail"),
 ]  # fmt: skip
 
 
@@ -149,6 +149,13 @@ def test_a_model_scaled_to_nothing_is_as_it_should_be() -> None:
 
 def test_whoever_waits_less_than_half_of_the_time_is_no_trouble() -> None:
     assert "nothing is wrong" in str(wrong(picture(queues=[{**WAITING_QUEUE, "oldest_s": 29.0}]), NOW)[0])
+
+
+def test_a_leader_that_is_not_ready_is_trouble_and_a_standby_that_is_not_is_none() -> None:
+    waits = {**STATUS, "ready": False, "not_ready_because": "no endpoint is usable"}
+
+    assert str(wrong(picture(status=waits), NOW)[0]) == "✗ balancers send nothing here: no endpoint is usable"
+    assert "nothing is wrong" in str(wrong(picture(status={**waits, "leads": False}), NOW)[0])
 
 
 def test_a_suspended_leader_leads_and_does_nothing() -> None:
