@@ -15,10 +15,10 @@ COLUMNS = (
     Column("SUBJECT", most=28),
     Column("STATE", most=10),
     Column("REPLACED", right=True),
-    Column("CUT", right=True),
+    Column("CUT", right=True, spare=True),
     Column("TIME LEFT", right=True),
     Column("WAITS ON", most=0),
-    Column("BY", most=14),
+    Column("BY", most=14, spare=True),
     Column("WHY", most=30),
 )
 EMPTY = "nothing is drained; `:drain NODE` asks for it, and shows first what would happen"

@@ -17,9 +17,9 @@ COLUMNS = (
     Column("TENANT", most=24),
     Column("WAITING", right=True),
     Column("OLDEST", right=True),
-    Column("MAY WAIT", right=True),
-    Column("SERVED", right=True),
-    Column("MEAN WAIT", right=True),
+    Column("MAY WAIT", right=True, spare=True),
+    Column("SERVED", right=True, spare=True),
+    Column("MEAN WAIT", right=True, spare=True),
     Column("REFUSED", right=True),
     Column("FULL", right=True),
 )

@@ -18,12 +18,12 @@ RUNNING = (
     Column("REQUEST", most=26),
     Column("MODEL", most=20),
     Column("TENANT", most=16),
-    Column("BAND", most=9),
+    Column("BAND", most=9, spare=True),
     Column("PHASE", most=10),
     Column("ENDPOINT", most=0),
     Column("AGE", right=True),
-    Column("WAITED", right=True),
-    Column("FIRST TOKEN", right=True),
+    Column("WAITED", right=True, spare=True),
+    Column("FIRST TOKEN", right=True, spare=True),
     Column("TOKENS", right=True),
 )
 RECENT = (
@@ -31,11 +31,11 @@ RECENT = (
     Column("AT", most=8),
     Column("MODEL", most=20),
     Column("TENANT", most=16),
-    Column("ENDPOINT", most=24),
+    Column("ENDPOINT", most=24, spare=True),
     Column("OUTCOME", most=20),
-    Column("STATUS", right=True),
+    Column("STATUS", right=True, spare=True),
     Column("TOTAL", right=True),
-    Column("FIRST TOKEN", right=True),
+    Column("FIRST TOKEN", right=True, spare=True),
     Column("WHY", most=0),
 )
 PHASES = {

@@ -1,0 +1,203 @@
+"""What the console knows: one snapshot, what happened since, and what is measured live. Pure; time is an argument.
+
+What is shown does not depend on the order in which things arrive. A snapshot counts if no newer one is known. An event
+counts once, from its number on, and what it says of a node or a replica holds until a snapshot has it. A gap, or more
+events than are kept, asks for another snapshot (``outdated``) and changes nothing by itself.
+"""
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import define, evolve, field, frozen
+
+from console.patches import patched
+from console.traffic import Rates, Traffic
+
+EVENTS_MAX = 5_000
+HISTORY_MAX = 120  # samples of each pool's saturation
+LIVE = ("pools", "queues", "traffic", "running", "recent")
+
+Json = Mapping[str, Any]
+NOTHING: Json = {}
+
+
+@frozen
+class Link:
+    """``url``: who answers; ``down_since``, on the console's clock: since when what is shown is stale, and ``why``."""
+
+    url: str = ""
+    down_since: float | None = None
+    why: str = ""
+
+
+@frozen
+class Picture:
+    """Everything that screens show, by name as the management API calls it. Empty until the first snapshot."""
+
+    seq: int = 0
+    term: tuple[int, ...] = ()
+    taken_at: float | None = None  # on the console's clock
+    age_s: float = 0.0  # of a standby's answer
+    you: Json = field(factory=dict)
+    status: Json = field(factory=dict)
+    leader: Json = field(factory=dict)
+    hold: str = ""  # why the leader doubts itself, and stops nothing
+    nodes: Mapping[str, Json] = field(factory=dict)
+    replicas: Mapping[str, Json] = field(factory=dict)
+    models: Mapping[str, Json] = field(factory=dict)
+    drains: Mapping[str, Json] = field(factory=dict)
+    pools: Mapping[str, Json] = field(factory=dict)  # by model
+    seats: Sequence[Json] = ()  # of the bands, over all pools
+    queues: Sequence[Json] = ()  # by pool and band
+    running: Sequence[Json] = ()
+    recent: Sequence[Json] = ()
+    rates: Rates = field(factory=Rates)
+    histories: Mapping[str, Sequence[float]] = field(factory=dict)  # of the pools' saturation, the newest last
+    events: Sequence[Json] = ()  # the oldest first
+    missed: int = 0  # events that nobody remembers any more, at most so many
+    link: Link = field(factory=Link)
+
+    @property
+    def known(self) -> bool:
+        return self.taken_at is not None
+
+    @property
+    def role(self) -> str:
+        return str(self.you.get("role", "viewer"))
+
+
+@define(eq=False)
+class Model:
+    """``outdated``: another snapshot is wanted."""
+
+    outdated: bool = field(default=True, init=False)
+    version: int = field(default=0, init=False)  # grows with everything that changes the picture
+    _base: Picture = field(factory=Picture, init=False)
+    _numbers: list[int] = field(factory=list, init=False)
+    _events: dict[int, Json] = field(factory=dict, init=False)
+    _forgotten: int = field(default=0, init=False)  # events up to this one are not kept any more
+    _shown: Picture | None = field(default=None, init=False)
+    _traffic: Traffic = field(factory=Traffic, init=False)
+    _histories: dict[str, deque[float]] = field(factory=dict, init=False)
+
+    @property
+    def picture(self) -> Picture:
+        if self._shown is None:
+            after = [self._events[seq] for seq in self._numbers[bisect_left(self._numbers, self._base.seq + 1) :]]
+            nodes, replicas = patched(self._base.nodes, self._base.replicas, after)
+            events = tuple(self._events[seq] for seq in self._numbers)
+            self._shown = evolve(self._base, nodes=nodes, replicas=replicas, events=events)
+        return self._shown
+
+    # -- the cluster -------------------------------------------------------------------------------------
+
+    def take_snapshot(self, said: Json, now: float, age_s: float = 0.0) -> bool:
+        """``GET /snapshot``; whether it counts: one that is older than what is known does not."""
+        term, seq = term_of(str(said["status"].get("term", ""))), int(said["seq"])
+        base = self._base
+        if base.known and ((term, seq) < (base.term, base.seq) or (age_s > 0 and base.term == term and not base.age_s)):
+            return False
+        if seq < base.seq:
+            self._begin_again(seq)
+        self._base = evolve(
+            base,
+            seq=seq,
+            term=term,
+            taken_at=now,
+            age_s=age_s,
+            you=said["you"],
+            status=said["status"],
+            leader=said["leader"],
+            nodes=by_name(said["nodes"]),
+            replicas=by_name(said["replicas"]),
+            models=by_name(said["models"]),
+            drains=by_name(said["drains"], "subject"),
+            hold=str(said["hold"]),
+        )
+        self.outdated = False
+        self._changed()
+        return True
+
+    def take_event(self, event: Json) -> None:
+        """Of the feed or of ``GET /events``, in any order and as often as it comes."""
+        seq = int(event["seq"])
+        if seq in self._events or seq <= self._forgotten:
+            return
+        insort(self._numbers, seq)
+        self._events[seq] = event
+        while len(self._numbers) > EVENTS_MAX:
+            self._forgotten = self._numbers.pop(0)
+            del self._events[self._forgotten]
+        self.outdated = self.outdated or seq > self._base.seq
+        self._changed()
+
+    def take_missed(self, count: int) -> None:
+        """So many events are not remembered any more where they were told."""
+        self._base = evolve(self._base, missed=self._base.missed + count)
+        self.outdated = True
+        self._changed()
+
+    def _begin_again(self, seq: int) -> None:
+        """A leader on a store that was put back tells other events under numbers that we have seen."""
+        for number in self._numbers[bisect_left(self._numbers, seq + 1) :]:
+            del self._events[number]
+        del self._numbers[bisect_left(self._numbers, seq + 1) :]
+        self._forgotten = min(self._forgotten, seq)
+
+    # -- what is measured --------------------------------------------------------------------------------
+
+    def take_live(self, name: str, said: Json, now: float) -> None:
+        """``name``: of LIVE."""
+        match name:
+            case "pools":
+                self._take_pools(said["pools"])
+            case "queues":
+                self._base = evolve(self._base, seats=said["bands"], queues=said["queues"])
+            case "traffic":
+                self._traffic.take(said, now)
+                self._base = evolve(self._base, rates=self._traffic.rates())
+            case "running" | "recent":
+                self._base = evolve(self._base, **{name: said["requests"]})
+            case _:
+                raise AssertionError(name)
+        self._changed()
+
+    def _take_pools(self, pools: Sequence[Json]) -> None:
+        for pool in pools:
+            history = self._histories.setdefault(pool["model"], deque(maxlen=HISTORY_MAX))
+            history.append(float(pool["saturation"] or 0.0))
+        there = by_name(pools, "model")
+        for gone in self._histories.keys() - there.keys():
+            del self._histories[gone]
+        shown = {model: tuple(history) for model, history in self._histories.items()}
+        self._base = evolve(self._base, pools=there, histories=shown)
+
+    # -- the link ----------------------------------------------------------------------------------------
+
+    def linked(self, url: str) -> None:
+        self._base = evolve(self._base, link=Link(url))
+        self._changed()
+
+    def lost(self, why: str, now: float) -> None:
+        """The first loss counts; what is shown is as old as that."""
+        link = self._base.link
+        since = now if link.down_since is None else link.down_since
+        self._base = evolve(self._base, link=evolve(link, down_since=since, why=why))
+        self.outdated = True
+        self._changed()
+
+    def _changed(self) -> None:
+        self.version += 1
+        self._shown = None
+
+
+def by_name(rows: Sequence[Json], key: str = "name") -> dict[str, Json]:
+    return {str(row[key]): row for row in rows}
+
+
+def term_of(text: str) -> tuple[int, ...]:
+    """ "2.11" sorts after "2.9"; a cluster that nobody leads yet has none."""
+    parts = text.split(".") if text else []
+    return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else ()
