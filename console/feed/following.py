@@ -1,0 +1,218 @@
+"""Keeps a model like the cluster: a snapshot, the event feed from there on, live measurements, and again after a loss.
+
+One link at a time: where any part of it fails, all of it ends, and the next begins with a snapshot.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+from attrs import define, field
+
+from console.feed.api import AdminApi, Answer, Away, Refused
+from console.model import EVENTS_MAX, Model
+from llmgw.wire.event_feed import FeedReader, NotEvents, Told
+
+SNAPSHOT_S, SNAPSHOT_MOST_S = 1.0, 10.0  # between two: where one is wanted, and where nothing happens
+LIVE_S = 1.0
+REMEMBERED = 500  # events for the log, at first
+RUNNING, RECENT = 500, 100  # requests
+PAUSE_S, PAUSE_MAX_S = 0.2, 5.0
+STEADY_S = 5.0  # a link that has held so long was a good one
+MISSED = "missed"
+UNKNOWN_TOKEN = (401, 403)
+ALWAYS = {"pools": "/pools", "queues": "/queues", "traffic": "/traffic"}
+
+Json = Mapping[str, Any]
+
+
+class Over(Exception):
+    """Nothing more can be shown; for the operator."""
+
+
+class _Anew(Exception):
+    """Another link is wanted at once."""
+
+
+@define(eq=False)
+class Following:
+    """``run`` it. ``watching``: of "running" and "recent", what is asked for too. ``changed``: the model has."""
+
+    api: AdminApi
+    model: Model
+    changed: Callable[[], None]
+    clock: Callable[[], float] = time.monotonic
+    watching: set[str] = field(factory=set, init=False)
+    _at: int = field(default=0, init=False)  # number of the latest event
+    _cluster: str = field(default="", init=False)
+    _taken_at: float = field(default=0.0, init=False)
+
+    async def run(self) -> NoReturn:
+        """Raises Over."""
+        pause_s = PAUSE_S
+        try:
+            while True:
+                began = self.clock()
+                try:
+                    why = await self._one_link()
+                except Refused as refusal:
+                    why = _unless_final(refusal)
+                except Away as away:
+                    why = away.why
+                if not why:
+                    continue
+                self.model.lost(why, self.clock())
+                self.changed()
+                pause_s = PAUSE_S if self.clock() - began >= STEADY_S else pause_s
+                await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+                pause_s = min(PAUSE_MAX_S, pause_s * 2)
+        finally:
+            await self.api.close()
+
+    async def _one_link(self) -> str:
+        """Why it has ended; empty: another is wanted at once. Raises Refused, Away, Over."""
+        first = await self._snapshot()
+        if first.age_s is None:
+            await self._remember(first)
+        failed: BaseExceptionGroup[Exception] | None = None
+        try:
+            async with asyncio.TaskGroup() as parts:
+                parts.create_task(self._snapshots(first))
+                parts.create_task(self._measure())
+                if first.age_s is None:  # a standby has no feed
+                    parts.create_task(self._listen())
+        except* (Away, Refused, Over, _Anew) as group:
+            failed = group
+        [reason, *_] = sorted(_leaves(failed), key=lambda one: not isinstance(one, Over))
+        if isinstance(reason, _Anew):
+            return ""
+        raise reason
+
+    # -- the snapshot ------------------------------------------------------------------------------------
+
+    async def _snapshot(self) -> Answer:
+        answer = await self.api.answer("GET", "/snapshot")
+        said, now = answer.value, self.clock()
+        self._is_ours(answer)
+        if not self.model.take_snapshot(said, now, answer.age_s or 0.0) and answer.age_s is None:
+            raise Away(f"{answer.url} leads, and is behind what was seen before")
+        self._taken_at = now
+        self.model.outdated = self.model.outdated or self._at > said["seq"]
+        self._learn(said)
+        if self.model.picture.link.url != answer.url or self.model.picture.link.down_since is not None:
+            self.model.linked(answer.url)
+        self.changed()
+        return answer
+
+    async def _snapshots(self, first: Answer) -> NoReturn:
+        """As often as they are wanted. Where a leader has come or gone, the link is another one."""
+        while True:
+            await asyncio.sleep(SNAPSHOT_S)
+            if self.model.outdated or self.clock() - self._taken_at >= SNAPSHOT_MOST_S or first.age_s is not None:
+                answer = await self._snapshot()
+                if (answer.age_s is None) != (first.age_s is None):
+                    raise _Anew
+
+    def _is_ours(self, answer: Answer) -> None:
+        id = str(answer.value["status"].get("cluster_id", ""))
+        self._cluster = self._cluster or id
+        if id == self._cluster:
+            return
+        why = f"{answer.url} is cluster {id}, and what was shown is cluster {self._cluster}"
+        if not self.api.addresses.is_strange(answer.url):
+            raise Over(f"{why}; one console shows one cluster")
+        self.api.addresses.forget(answer.url)
+        raise Away(why)
+
+    def _learn(self, said: Json) -> None:
+        admin = ((said["leader"].get("leader") or {}).get("addresses") or {}).get("admin")
+        if admin:
+            self.api.addresses.learn(str(admin))
+
+    # -- events ------------------------------------------------------------------------------------------
+
+    async def _remember(self, first: Answer) -> None:
+        """What the log shows of before, and where the feed goes on."""
+        since = self._at if 0 < self._at <= first.value["seq"] else None
+        asked = {"limit": REMEMBERED} if since is None else {"since": since, "limit": EVENTS_MAX}
+        said = await self.api.ask("GET", "/events", asked)
+        for event in said["events"]:
+            self.model.take_event(event)
+        if said["missed"]:
+            self.model.take_missed(said["missed"])
+        self._at = int(said["last"])
+        self.changed()
+
+    async def _listen(self) -> NoReturn:
+        """A burst is taken as a whole before anybody is told."""
+        headers = {"accept": "text/event-stream", "last-event-id": str(self._at)}
+        reader = FeedReader()
+        async with self.api.stream("/events", {"follow": "true"}, headers) as chunks:
+            async for chunk in chunks:
+                try:
+                    for told in reader.of(chunk):
+                        self._take(told)
+                except NotEvents as error:
+                    raise Away(f"the event feed says what nobody understands: {error}") from error
+                self.changed()
+                await asyncio.sleep(0)  # where the next is there already, a key may be too
+        raise Away("the gateway ended the event feed")
+
+    def _take(self, told: Told) -> None:
+        if told.kind == MISSED and not told.id:
+            self.model.take_missed(int(told.data["missed"]))
+        elif told.data is not None:
+            self.model.take_event(told.data)
+        if told.id:
+            self._at = int(told.id)
+
+    # -- what is measured --------------------------------------------------------------------------------
+
+    async def _measure(self) -> NoReturn:
+        while True:
+            for name, path in ALWAYS.items():
+                await self._live(name, self._asked(path))
+            if "running" in self.watching:
+                await self._live("running", self._asked("/requests/running", limit=RUNNING))
+            if "recent" in self.watching:
+                await self._live("recent", self._slow_and_failed())
+            self.changed()
+            await asyncio.sleep(LIVE_S)
+
+    async def _live(self, name: str, asking: Awaitable[Json]) -> None:
+        """One that this gateway does not know, or can't answer now, is left as it was."""
+        try:
+            said = await asking
+        except Refused as refusal:
+            if refusal.status in UNKNOWN_TOKEN:
+                raise
+            return
+        self.model.take_live(name, said, self.clock())
+
+    async def _asked(self, path: str, **params: Any) -> Json:
+        return await self.api.ask("GET", path, params or None)
+
+    async def _slow_and_failed(self) -> Json:
+        slow = await self._asked("/requests", slow="1", limit=RECENT)
+        failed = await self._asked("/requests", failed="1", limit=RECENT)
+        each = {one["id"]: one for one in (*slow["requests"], *failed["requests"])}
+        return {"requests": sorted(each.values(), key=lambda one: -float(one["at"]))}
+
+
+def _unless_final(refusal: Refused) -> str:
+    """Why there is no link. Raises Over where waiting does not help."""
+    if refusal.status in UNKNOWN_TOKEN:
+        raise Over(f"{refusal}" + (f"; {refusal.hint}" if refusal.hint else "")) from refusal
+    if refusal.status == 404:
+        raise Over(f"{refusal}; the gateway is older than this console") from refusal
+    return str(refusal)
+
+
+def _leaves(group: BaseExceptionGroup[Exception] | None) -> Iterator[Exception]:
+    for one in group.exceptions if group is not None else ():
+        if isinstance(one, BaseExceptionGroup):
+            yield from _leaves(one)
+        else:
+            yield one
