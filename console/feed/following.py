@@ -33,7 +33,7 @@ class Over(Exception):
 
 
 class _Anew(Exception):
-    """Another link is wanted at once."""
+    """Another link is wanted, though somebody answers."""
 
 
 @define(eq=False)
@@ -61,10 +61,9 @@ class Following:
                     why = _unless_final(refusal)
                 except Away as away:
                     why = away.why
-                if not why:
-                    continue
-                self.model.lost(why, self.clock())
-                self.changed()
+                if why:
+                    self.model.lost(why, self.clock())
+                    self.changed()
                 pause_s = PAUSE_S if self.clock() - began >= STEADY_S else pause_s
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
                 pause_s = min(PAUSE_MAX_S, pause_s * 2)
@@ -72,7 +71,7 @@ class Following:
             await self.api.close()
 
     async def _one_link(self) -> str:
-        """Why it has ended; empty: another is wanted at once. Raises Refused, Away, Over."""
+        """Why it has ended; empty: somebody else answers. Raises Refused, Away, Over."""
         first = await self._snapshot()
         if first.age_s is None:
             await self._remember(first)
@@ -80,7 +79,7 @@ class Following:
         try:
             async with asyncio.TaskGroup() as parts:
                 parts.create_task(self._snapshots(first))
-                parts.create_task(self._measure())
+                parts.create_task(self._measure(first))
                 if first.age_s is None:  # a standby has no feed
                     parts.create_task(self._listen())
         except* (Away, Refused, Over, _Anew) as group:
@@ -170,8 +169,9 @@ class Following:
 
     # -- what is measured --------------------------------------------------------------------------------
 
-    async def _measure(self) -> NoReturn:
-        while True:
+    async def _measure(self, first: Answer) -> NoReturn:
+        """Where another address has come to answer, feed and snapshot must be of one again."""
+        while self.api.addresses.order[0] == first.url:
             for name, path in ALWAYS.items():
                 await self._live(name, self._asked(path))
             if "running" in self.watching:
@@ -180,6 +180,7 @@ class Following:
                 await self._live("recent", self._slow_and_failed())
             self.changed()
             await asyncio.sleep(LIVE_S)
+        raise _Anew
 
     async def _live(self, name: str, asking: Awaitable[Json]) -> None:
         """One that this gateway does not know, or can't answer now, is left as it was."""
