@@ -17,6 +17,7 @@ COMMANDS = {
     "check-config": ("llmgw.cli.check_config", "Read a config file and say what is wrong with it."),
     "import": ("llmgw.cli.importing", "Turn another gateway's config into llmgw.toml."),
     "ctl": ("llmgw.cli.ctl", "Ask and tell a running gateway: keys, requests, models, endpoints."),
+    "console": ("llmgw.cli.console", "Watch and run a cluster in the terminal."),
     "demo": ("llmgw.cli.demo", "Three simulated engines and a gateway, to look at."),
     "sim": ("llmgw.cli.sim", "Simulated engines."),
     "completion": ("llmgw.cli.completion", "Print what makes your shell complete llmgw."),

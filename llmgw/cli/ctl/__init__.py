@@ -1,8 +1,8 @@
 """``llmgw ctl``: ask and tell a running gateway, or its store while none runs."""
 
 import click
-from click.core import ParameterSource
 
+from llmgw.cli.ctl.choosing import gateway_options, said_options
 from llmgw.cli.ctl.session import Session, output_option
 from llmgw.cli.lazy import LazyGroup
 
@@ -45,17 +45,7 @@ COMMANDS = {
 
 
 @click.group("ctl", cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--context", metavar="NAME", help="A gateway from `ctl context list`.")
-@click.option(
-    "--url", metavar="URL[,URL]", envvar="LLMGW_ADMIN_URL", show_envvar=True,
-    help="Its admin listener; of several control planes all of them, and whoever leads is asked.",
-)  # fmt: skip
-@click.option(
-    "--token", metavar="TOKEN", envvar="LLMGW_ADMIN_TOKEN", show_envvar=True, help="An admin token, or @FILE."
-)
-@click.option("--ca", metavar="FILE", help="PEM bundle to check the admin listener's certificate with.")
-@click.option("--config", metavar="FILE", envvar="LLMGW_CONFIG", show_envvar=True, help="llmgw.toml of a gateway here.")
-@click.option("--data-dir", metavar="DIR", help="Data directory of a gateway on this machine.")
+@gateway_options
 @output_option
 @click.pass_context
 def command(ctx: click.Context, /, **options: str | None) -> None:
@@ -68,12 +58,4 @@ def command(ctx: click.Context, /, **options: str | None) -> None:
     Exit codes: 0 done, 1 refused or failed, 2 bad usage or config, 3 already running, 4 not found,
     5 blocked, 6 not reachable, 75 no control plane leads.
     """
-    ctx.ensure_object(Session).choose(**_said_here_first(ctx, options))
-
-
-def _said_here_first(ctx: click.Context, options: dict[str, str | None]) -> dict[str, str | None]:
-    """A gateway named on the command line is meant: what the environment says of another one is left aside."""
-    said = {name for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    if not said & {"context", "config", "data_dir", "url"}:
-        return options
-    return {name: value for name, value in options.items() if name in said}
+    ctx.ensure_object(Session).choose(**said_options(ctx, options))

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import trio
 
+from llmgw.cli.ctl.session import nobody_runs
 from llmgw.cli.ctl.show import say
 from llmgw.cli.failure import BY_CODE, Exit, Failure
 from llmgw.control import key_entries, tokens
@@ -37,7 +38,7 @@ class DirectApi:
         head, _, name = path.strip("/").partition("/")
         answer = self._answers().get((method, head, bool(name)))
         if answer is None:
-            raise self._nobody()
+            raise nobody_runs(self.where)
         fresh = not self.where.url and not self.where.database.exists()
         if fresh and method != "POST":  # a first key or token may make the store, a question or a typing error not
             hint = "check --data-dir or --config; `llmgw server` and `llmgw ctl keys create` make a new store"
@@ -64,11 +65,7 @@ class DirectApi:
     def stream(
         self, path: str, params: Mapping[str, Any], headers: Mapping[str, str]
     ) -> AbstractContextManager[Iterator[bytes]]:
-        raise self._nobody()
-
-    def _nobody(self) -> Failure:
-        hint = "start `llmgw server`, or name one that runs with --url or --context"
-        return Failure(f"no gateway runs on {self.where.data_dir}", Exit.UNREACHABLE, hint)
+        raise nobody_runs(self.where)
 
     def close(self) -> None:
         """Nothing stays open between two questions."""

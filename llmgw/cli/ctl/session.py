@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import click
-from attrs import define, field, fields_dict
+from attrs import define, field, fields_dict, frozen
 
 from llmgw.cli.ctl.contexts import Contexts
 from llmgw.cli.failure import Exit, Failure
@@ -72,12 +72,23 @@ class Session:
         return self.api.ask("DELETE", path, {k: v for k, v in params.items() if v})
 
     def _open(self) -> Api:
+        found = self.find()
+        if isinstance(found, Listening):
+            from llmgw.cli.ctl.http import HttpApi
+
+            return HttpApi(found.urls, found.token, found.ca, found.also_ca)
+        from llmgw.cli.ctl.direct import DirectApi
+
+        return DirectApi(found, model_names(config_sections(self.config)) if self.config else None)
+
+    def find(self) -> "Listening | Place":
+        """A gateway that listens, or the place of its store while none runs here."""
         token = said_token(self.token)
         if self.url:
-            return self._http(self.url, token or self._token_here(self.url), self.ca)
+            return Listening(self.url, token or self._token_here(self.url), self.ca)
         named = None if self.data_dir or self.config else Contexts.read().chosen(self.context)
         if named:
-            return self._http(named.url, token or revealed(named.token), self.ca or named.ca)
+            return Listening(named.url, token or revealed(named.token), self.ca or named.ca)
         return self._here(token)
 
     def _token_here(self, url: str) -> str:
@@ -89,20 +100,16 @@ class Session:
             return ""
         return _first_token(where) if ours else ""
 
-    def _here(self, token: str) -> Api:
-        """The gateway on this machine; while none runs, its store."""
-        said = config_sections(self.config)
-        where = self._place(said.get("store", {}))
+    def _here(self, token: str) -> "Listening | Place":
+        where = self._place(config_sections(self.config).get("store", {}))
         if _runs(where):
             url = str(lock.holder(where.lock).get("admin") or ADMIN_URL)
-            return self._http(url, token or _first_token(where), self.ca, _own_ca(where))
+            return Listening(url, token or _first_token(where), self.ca, _own_ca(where))
         meant = bool(self.data_dir or self.config or where.url)
         if not meant and not where.database.exists():
             hint = "start `llmgw server`, or say which: --url, --context, --config or --data-dir"
             raise Failure(f"no gateway runs here and {where.data_dir} holds no store", Exit.UNREACHABLE, hint)
-        from llmgw.cli.ctl.direct import DirectApi
-
-        return DirectApi(where, model_names(said) if self.config else None)
+        return where
 
     def _place(self, store: Mapping[str, Any]) -> Place:
         from llmgw.config.problems import Refused
@@ -120,10 +127,15 @@ class Session:
         except StoreUnavailable as error:
             raise Failure(str(error), Exit.USAGE) from error
 
-    def _http(self, url: str, token: str, ca: str | None, also_ca: str | None = None) -> Api:
-        from llmgw.cli.ctl.http import HttpApi
 
-        return HttpApi(url, token, ca, also_ca)
+@frozen
+class Listening:
+    """``urls``: admin listeners with commas between. ``ca``: trusted instead of the system's, ``also_ca`` beside."""
+
+    urls: str
+    token: str = field(repr=False)
+    ca: str | None = None
+    also_ca: str | None = None
 
 
 def output_option(command: F) -> F:
@@ -257,3 +269,8 @@ def _first_token(where: Place) -> str:
     except OSError as error:
         hint = "run as the gateway's user, or give --token"
         raise Failure(f"{where.admin_token}: {error.strerror}", Exit.FAILED, hint) from error
+
+
+def nobody_runs(where: Place) -> Failure:
+    hint = "start `llmgw server`, or name one that runs with --url or --context"
+    return Failure(f"no gateway runs on {where.data_dir}", Exit.UNREACHABLE, hint)
