@@ -1,35 +1,43 @@
 """What stands around every place: whose cluster this is and who leads, where one is, and what is not to be trusted."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+from rich.cells import cell_len
 
 from console.acts import Verb
 from console.model import Picture
-from console.shown import Cell, Line, Place, Tone, clean, line, plain, spanned
+from console.shown import Cell, Line, Place, Tone, line, plain, spanned
+from console.views.fitting import cut
+from console.views.nodes import is_broken
+from console.views.read import amount, part, text
 
 Hint = tuple[str, str]  # a key, and what it does
+ALL_KEYS: Hint = ("?", "all keys")
+STEP, CUT = " → ", "… → "
 
 
 def head(picture: Picture, read_only: bool) -> Line:
     if not picture.known:
         return line(plain("llmgw", Tone.STRONG), "  ", plain(_waiting(picture), Tone.BUSY))
-    healthy = sum(bool(node["healthy"]) for node in picture.nodes.values())
-    nodes = f"{healthy}/{len(picture.nodes)} nodes" if picture.nodes else "no nodes"
-    who = f"{clean(picture.you.get('name', ''))} ({picture.role}{', read-only' if read_only else ''})"
+    well = sum(not is_broken(node) for node in picture.nodes.values())
+    nodes = f"{well}/{len(picture.nodes)} nodes" if picture.nodes else "no nodes"
+    who = f"{text(picture.you, 'name', '-')} ({picture.role}{', read-only' if read_only else ''})"
     return line(plain("llmgw", Tone.STRONG), "  ", leads(picture), f"  {nodes}  {who}")
 
 
 def _waiting(picture: Picture) -> str:
-    return f"not reachable: {clean(picture.link.why)}" if picture.link.down_since is not None else "asking …"
+    return f"not reachable: {picture.link.why}" if picture.link.down_since is not None else "asking …"
 
 
 def leads(picture: Picture) -> Cell:
-    """Who leads, and under which term."""
-    leader = picture.leader.get("leader")
-    if leader is None:
-        return plain("nobody leads", Tone.BAD)
-    since = "" if leader["since_s"] is None else f" for {spanned(leader['since_s'])}"
-    tone = Tone.GOOD if leader["state"] == "leading" else Tone.WARN
-    return plain(f"{leader['who']} {leader['state']}, term {leader['term']}{since}", tone)
+    """Who leads, and under which term. A lease that was given back, or has run out, is nobody's."""
+    leader = part(picture.leader, "leader")
+    who, state, since = text(leader, "who", "somebody"), text(leader, "state"), amount(leader, "since_s")
+    if state not in ("leading", "suspended"):
+        return plain(f"nobody leads (lease of {who}: {state})" if state else "nobody leads", Tone.BAD)
+    held = "" if since is None else f" for {spanned(since)}"
+    tone = Tone.GOOD if state == "leading" else Tone.WARN
+    return plain(f"{who} {state}, term {text(leader, 'term', '-')}{held}", tone)
 
 
 def banner(picture: Picture, now: float) -> Line | None:
@@ -45,18 +53,42 @@ def banner(picture: Picture, now: float) -> Line | None:
     return None
 
 
-def crumbs(places: Sequence[Place]) -> Line:
-    *before, here = places
-    way = "".join(f"{clean(place)} → " for place in before)
-    return line(plain(way, Tone.DIM), plain(here, Tone.STRONG))
+def crumbs(places: Sequence[Place], width: int) -> Line:
+    """The way to where one is, which is never left out: what does not fit goes from the way's beginning."""
+    if not places:
+        return Line(())
+    *before, here = (plain(place).text for place in places)
+    way, left = "", width - cell_len(here)
+    for index, place in reversed(list(enumerate(before))):
+        longer = f"{place}{STEP}{way}"
+        if cell_len(longer) + (cell_len(CUT) if index else 0) > left:
+            way = f"{CUT}{way}" if cell_len(CUT) + cell_len(way) <= left else way
+            break
+        way = longer
+    return Line((Cell(way, Tone.DIM), Cell(cut(here, width), Tone.STRONG)))
 
 
 def hints(keys: Sequence[Hint], verbs: Sequence[Verb], width: int) -> Line:
-    """As many as fit; `?` has all of them."""
-    cells, used = [], 0
-    for key, what in (*((verb.key, verb.label.lower()) for verb in verbs), *keys, ("?", "all keys")):
-        used += len(key) + len(what) + 3
-        if used > width:
+    """As many as fit, and always the key that tells all of them."""
+    left = width - _width(ALL_KEYS)
+    cells: list[Cell] = []
+    for hint in _hints(keys, verbs):
+        left -= _width(hint)
+        if left < 0:
             break
-        cells += [plain(key, Tone.STRONG), plain(f" {what}  ")]
-    return Line(tuple(cells))
+        cells += _told(hint)
+    return Line((*cells, *_told(ALL_KEYS))) if width >= _width(ALL_KEYS) else Line(())
+
+
+def _hints(keys: Sequence[Hint], verbs: Sequence[Verb]) -> Iterator[Hint]:
+    yield from ((verb.key, verb.label.lower()) for verb in verbs)
+    yield from keys
+
+
+def _told(hint: Hint) -> tuple[Cell, Cell]:
+    key, what = hint
+    return plain(key, Tone.STRONG), plain(f" {what}  ")
+
+
+def _width(hint: Hint) -> int:
+    return sum(cell_len(cell.text) for cell in _told(hint))

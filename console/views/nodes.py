@@ -1,14 +1,13 @@
 """Nodes and their GPUs: state, room, what keeps replicas off them, and what clears that."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from datetime import tzinfo
 from urllib.parse import quote
 
 from console.model import Picture
 from console.shown import Cell, Column, Line, Listing, Place, Row, Tone, clean, gib, line, number, plain, span
+from console.views.read import Json, amount, count, flag, moment, part, rows, size, text, words
 from console.views.view import Asked, Question
-
-Json = Mapping[str, Any]
 
 STATES = {
     "ready": Tone.GOOD,
@@ -20,6 +19,7 @@ STATES = {
     "unknown": Tone.WARN,
     "lost": Tone.BAD,
 }
+BROKEN = ("unreachable", "lost", "blocked")
 NODES = (
     Column("NODE"), Column("STATE", most=12), Column("GPUS", right=True), Column("FREE GIB", right=True),
     Column("REPLICAS", right=True), Column("HEARD", right=True), Column("REASON", most=0),
@@ -29,98 +29,165 @@ GPUS = (
     Column("FOREIGN", right=True), Column("FREE", right=True), Column("UTIL", right=True), Column("°C", right=True),
     Column("REPLICAS", most=30), Column("REASON", most=0),
 )  # fmt: skip
+OK, SLICED, EXCLUDED, STALE, NOT_TOLD = "ok", "sliced", "excluded", "stale", "-"
+GPU_STATES = {OK: Tone.GOOD, SLICED: Tone.GOOD, EXCLUDED: Tone.BAD, STALE: Tone.BAD, NOT_TOLD: Tone.DIM}
+NOT_THERE = line("it is not there any more")
 
 
 def nodes(picture: Picture, _subject: str = "") -> Listing:
     empty = "no node has joined: `llmgw ctl nodes invite` prints a token, `llmgw agent --join` uses it"
-    return Listing(NODES, tuple(_node(one) for one in picture.nodes.values()), empty)
+    return Listing(NODES, tuple(_node(name, one) for name, one in picture.nodes.items()), empty)
 
 
-def _node(one: Json) -> Row:
-    gpus = one["gpus"]
-    usable, free = [gpu for gpu in gpus if gpu["usable"]], sum(gpu["free_mib"] for gpu in gpus if gpu["usable"])
-    broken = not one["healthy"] or one["state"] in ("unreachable", "lost", "blocked")
-    why = reason(one)
+def _node(name: str, one: Json) -> Row:
+    broken = is_broken(one)
+    replicas = size(one, "replicas")
     cells = (
-        plain(one["name"]),
-        state(one["state"]),
-        Cell(f"{len(usable)}/{len(gpus)}", Tone.BAD if len(usable) < len(gpus) else Tone.PLAIN, len(usable)),
-        Cell(gib(free), order=free),
-        number(len(one["replicas"]), "d"),
-        span(one["heard_age_s"]),
-        plain(why, Tone.BAD if broken else Tone.DIM),
+        plain(name),
+        state(text(one, "state", "-")),
+        _usable(one),
+        memory(_free(one)),
+        number(replicas, ",d"),
+        span(amount(one, "heard_age_s")),
+        plain(reason(one), Tone.BAD if broken else Tone.DIM),
     )
-    return Row(str(one["name"]), cells, broken, Place("node", str(one["name"])))
+    return Row(name, cells, broken, Place("node", name))
+
+
+def is_broken(node: Json) -> bool:
+    """Something there has to be mended. What an operator wants of it, and a GPU that is cut in slices, is no fault."""
+    return text(node, "state") in BROKEN or not flag(node, "healthy", True)
 
 
 def state(name: str) -> Cell:
     return plain(name, STATES.get(name, Tone.PLAIN))
 
 
+def memory(mib: float | None, tone: Tone = Tone.PLAIN) -> Cell:
+    """In GiB, and sorts as a number; None: not known, and last."""
+    return number(None if mib is None else mib / 1024, ".1f", tone)
+
+
+def _usable(node: Json) -> Cell:
+    there = size(node, "gpus")
+    if there is None:
+        return number(None)
+    found = [standing(gpu) for gpu in rows(node, "gpus")]
+    bad = EXCLUDED in found or STALE in found
+    return Cell(f"{found.count(OK)}/{there}", Tone.BAD if bad else Tone.PLAIN, found.count(OK))
+
+
+def _free(node: Json) -> float | None:
+    """On the GPUs that would be used; not known as long as one of them does not say."""
+    told = [amount(gpu, "free_mib") for gpu in rows(node, "gpus") if standing(gpu) == OK]
+    known = [mib for mib in told if mib is not None]
+    return sum(known) if len(known) == len(told) and size(node, "gpus") is not None else None
+
+
+def standing(gpu: Json) -> str:
+    """Of GPU_STATES: whether something lands there, or why not."""
+    if flag(gpu, "usable"):
+        return OK
+    if flag(gpu, "sliced"):
+        return SLICED
+    if any(text(one, "severity") == EXCLUDED for one in rows(gpu, "evidence")):
+        return EXCLUDED
+    return STALE if gpu.get("usable") is False else NOT_TOLD
+
+
 def reason(node: Json) -> str:
     """Why it is not as it should be, or why nothing lands there; empty: it is well and has room."""
-    target, told = node["target"], [node["trouble"], node["driver"]]
-    told += [f"GPU {gpu['index']}: {_first_cause(gpu)}" for gpu in node["gpus"] if not gpu["usable"]]
-    if target["target"] != "schedulable":
-        told.append(f"{target['target']} by {target['by']}" + (f": {target['why']}" if target["why"] else ""))
+    told = [text(node, "trouble"), text(node, "driver"), *_reasons_of_gpus(node), _target(part(node, "target"))]
     found = [clean(one) for one in told if one]
-    return "; ".join(found) or clean(node["nothing_lands_because"])
+    return "; ".join(found) or clean(text(node, "nothing_lands_because"))
 
 
-def _first_cause(gpu: Json) -> str:
-    if gpu["evidence"]:
-        return str(gpu["evidence"][0]["cause"])
-    return "cut in slices" if gpu["sliced"] else "not read lately"
+def _reasons_of_gpus(node: Json) -> Iterator[str]:
+    for gpu in rows(node, "gpus"):
+        if why := reason_of_gpu(gpu):
+            yield f"GPU {text(gpu, 'index', '?')}: {why}"
+
+
+def reason_of_gpu(gpu: Json) -> str:
+    """Why nothing lands there; empty: something may."""
+    match standing(gpu):
+        case "excluded":
+            excluding = (one for one in rows(gpu, "evidence") if text(one, "severity") == EXCLUDED)
+            return next((_cause(one) for one in excluding), "")
+        case "sliced":
+            return "cut in slices"
+        case "stale":
+            age = amount(gpu, "read_age_s")
+            return "not read lately" if age is None else f"not read for {span(age).text}"
+    return ""
+
+
+def _cause(evidence: Json) -> str:
+    return text(evidence, "cause") or text(evidence, "says", "nobody says why")
+
+
+def _target(target: Json) -> str:
+    wanted, why = text(target, "target", "schedulable"), text(target, "why")
+    if wanted == "schedulable":
+        return ""
+    return f"{wanted} by {text(target, 'by', 'somebody')}" + (f": {why}" if why else "")
 
 
 def node_detail(picture: Picture, _subject: str, name: str, asked: Asked, _width: int) -> tuple[Line, ...]:
     node = picture.nodes.get(name)
-    return tuple(_about(node, asked)) if node is not None else (line("it is not there any more"),)
+    return tuple(_about(name, node, asked)) if node is not None else (NOT_THERE,)
 
 
-def _about(node: Json, asked: Asked) -> Iterator[Line]:
-    agent, memory = node["agent"], node["memory"]
-    yield line(plain(node["name"], Tone.STRONG), "  ", state(node["state"]), f"  {clean(node['address'])}")
-    yield line(f"agent {clean(agent['version'])}, {_link(node)}, obeys {node['obeys']['rev']}/{node['obeys']['sent']}")
-    yield three("memory", memory["total_mib"], memory["reserved_mib"], memory["free_mib"], "reserved")
-    sums = node["gpu_memory"]
-    yield three("GPU memory", sums["total_mib"], sums["claimed_mib"], sums["foreign_mib"], "claimed", "foreign")
+def _about(name: str, node: Json, asked: Asked) -> Iterator[Line]:
+    agent, obeys = part(node, "agent"), part(node, "obeys")
+    yield line(plain(name, Tone.STRONG), "  ", state(text(node, "state", "-")), f"  {text(node, 'address')}")
+    obeyed = f"obeys {text(obeys, 'rev', '-')}/{text(obeys, 'sent', '-')}"
+    yield line(f"agent {text(agent, 'version', '-')}, {_link(agent)}, {obeyed}")
+    yield memories("memory", part(node, "memory"), "reserved", "free")
+    yield memories("GPU memory", part(node, "gpu_memory"), "claimed", "ours", "foreign")
     if why := reason(node):
         yield line("why     ", plain(why, Tone.WARN))
-    for gpu in node["gpus"]:
+    for gpu in rows(node, "gpus"):
         yield from evidence(gpu)
-    for orphan in node["orphans"]:
-        yield line("orphan  ", plain(f"{orphan['id']}: {orphan['why']}", Tone.WARN))
-    if labels := ", ".join(f"{key}={value}" for key, value in node["labels"].items()):
-        yield line(f"labels  {clean(labels)}")
-    if "node" in asked:
-        yield from changes(asked["node"])
+    for orphan in rows(node, "orphans"):
+        told = f"{text(orphan, 'id', '?')}: {text(orphan, 'why', 'nobody says why')}"
+        yield line("orphan  ", plain(told, Tone.WARN))
+    labels = part(node, "labels")
+    if labels:
+        yield line("labels  ", ", ".join(f"{key}={text(labels, key)}" for key in labels))
+    yield from changes(part(asked, "node"))
 
 
-def _link(node: Json) -> str:
-    agent = node["agent"]
-    if agent["linked"]:
-        return f"linked for {span(agent['link_age_s']).text}"
-    return f"not linked: {clean(agent['last_end'])}" if agent["last_end"] else "not linked"
+def _link(agent: Json) -> str:
+    if flag(agent, "linked"):
+        return f"linked for {span(amount(agent, 'link_age_s')).text}"
+    last = text(agent, "last_end")
+    if not last:
+        return "not linked" if agent.get("linked") is False else "linked or not, nobody says"
+    return f"not linked: {last}"
 
 
-def three(what: str, total: float, second: float, third: float, called: str, then: str = "free") -> Line:
-    """Memory as three numbers, in GiB."""
-    return line(f"{what}: {gib(total)} GiB, {called} {gib(second)}, {then} {gib(third)}")
+def memories(what: str, sums: Json, *names: str) -> Line:
+    """In GiB: how much there is, and how much of it is what."""
+    told = ", ".join(f"{name} {gib(amount(sums, f'{name}_mib'))}" for name in names)
+    return line(f"{what}: {gib(amount(sums, 'total_mib'))} GiB, {told}")
 
 
-def evidence(gpu: Json) -> Iterator[Line]:
+def evidence(gpu: Json, zone: tzinfo | None = None) -> Iterator[Line]:
     """What speaks against a GPU, since when, and what clears it."""
-    for one in gpu["evidence"]:
-        tone = Tone.BAD if not gpu["usable"] else Tone.WARN
-        told = f"GPU {gpu['index']} {one['cause']} ({one['severity']}, {one['count']}x): {one['says']}"
-        yield line(plain(told, tone))
-        yield line("  clears: ", plain(one["clears"], Tone.DIM))
+    for one in rows(gpu, "evidence"):
+        severity, since = text(one, "severity", "?"), moment(one, "first_at", zone=zone)
+        times = f", {count(one, 'count'):,}x" if count(one, "count") else ""
+        kind = f"({severity}{times}{f', since {since}' if since else ''})"
+        said = f": {text(one, 'says')}" if text(one, "says") else ""
+        told = f"GPU {text(gpu, 'index', '?')} {text(one, 'cause', '?')} {kind}{said}"
+        yield line(plain(told, Tone.BAD if severity == EXCLUDED else Tone.WARN))
+        yield line("  clears: ", plain(text(one, "clears", "nobody says"), Tone.DIM))
 
 
 def changes(said: Json) -> Iterator[Line]:
     """What would change it, of an explanation."""
-    for one in said.get("would_change_it", ()):
+    for one in words(said, "would_change_it"):
         yield line("would change it: ", plain(one))
 
 
@@ -135,27 +202,28 @@ def gpus(picture: Picture, name: str) -> Listing:
     node = picture.nodes.get(name)
     if node is None:
         return Listing(GPUS, (), f"no node is called {clean(name)}; :nodes shows those that there are")
-    found = tuple(_gpu(name, gpu) for gpu in node["gpus"])
+    found = tuple(_gpu(name, gpu) for gpu in rows(node, "gpus"))
     return Listing(GPUS, found, "its agent reports no GPU", note=reason(node))
 
 
 def _gpu(node: str, gpu: Json) -> Row:
-    bad = not gpu["usable"] and not gpu["sliced"]
-    shown = "ok" if gpu["usable"] else "sliced" if gpu["sliced"] else "excluded" if gpu["evidence"] else "stale"
+    shown, foreign = standing(gpu), amount(gpu, "foreign_mib")
+    bad = shown in (EXCLUDED, STALE)
+    instances = {text(claim, "instance") for claim in rows(gpu, "claims")} - {""}
     cells = (
-        number(gpu["index"], "d"),
-        plain(gpu["model"]),
-        Cell(shown, Tone.BAD if bad else Tone.GOOD),
-        Cell(gib(gpu["ours_mib"]), order=gpu["ours_mib"]),
-        Cell(gib(gpu["foreign_mib"]), Tone.WARN if gpu["foreign_mib"] else Tone.DIM, gpu["foreign_mib"]),
-        Cell(gib(gpu["free_mib"]), order=gpu["free_mib"]),
-        number(gpu["utilisation"], ".0%"),
-        number(gpu["temperature_c"], ".0f"),
-        plain(", ".join(sorted({replica_of(claim["instance"]) for claim in gpu["claims"]}))),
-        plain("" if gpu["usable"] else _first_cause(gpu), Tone.BAD if bad else Tone.DIM),
+        number(amount(gpu, "index"), ".0f"),
+        plain(text(gpu, "model", "-")),
+        Cell(shown, GPU_STATES[shown]),
+        memory(amount(gpu, "ours_mib")),
+        memory(foreign, Tone.WARN if foreign else Tone.DIM),
+        memory(amount(gpu, "free_mib")),
+        number(amount(gpu, "utilisation"), ".0%"),
+        number(amount(gpu, "temperature_c"), ".0f"),
+        plain(", ".join(sorted(map(replica_of, instances)))),
+        plain(reason_of_gpu(gpu), Tone.BAD if bad else Tone.DIM),
     )
-    key = f"{node}/{gpu['uuid']}"
-    return Row(key, cells, bad or bool(gpu["evidence"]), Place("gpu", key))
+    key = f"{node}/{text(gpu, 'uuid')}"
+    return Row(key, cells, bad or bool(rows(gpu, "evidence")), Place("gpu", key))
 
 
 def replica_of(instance: str) -> str:
@@ -165,29 +233,29 @@ def replica_of(instance: str) -> str:
 
 def find_gpu(picture: Picture, key: str) -> Json | None:
     name, _, uuid = key.partition("/")
-    node = picture.nodes.get(name)
-    return next((gpu for gpu in node["gpus"] if gpu["uuid"] == uuid), None) if node is not None else None
+    return next((gpu for gpu in rows(picture.nodes.get(name, {}), "gpus") if text(gpu, "uuid") == uuid), None)
 
 
 def gpu_detail(picture: Picture, _subject: str, key: str, asked: Asked, _width: int) -> tuple[Line, ...]:
     gpu = find_gpu(picture, key)
-    return tuple(_about_gpu(gpu, asked)) if gpu is not None else (line("it is not there any more"),)
+    return tuple(_about_gpu(gpu, asked)) if gpu is not None else (NOT_THERE,)
 
 
 def _about_gpu(gpu: Json, asked: Asked) -> Iterator[Line]:
-    yield line(plain(f"GPU {gpu['index']} {gpu['model']}", Tone.STRONG), f"  {clean(gpu['uuid'])}")
-    yield line(
-        f"memory: {gib(gpu['total_mib'])} GiB, claimed {gib(gpu['claimed_mib'])}, ours {gib(gpu['ours_mib'])},"
-        f" foreign {gib(gpu['foreign_mib'])}"
-    )
-    if gpu["read_age_s"] is not None:
-        yield line(f"read {span(gpu['read_age_s']).text} ago, {number(gpu['power_w'], '.0f').text} W")
+    named = f"GPU {text(gpu, 'index', '?')} {text(gpu, 'model')}"
+    yield line(plain(named, Tone.STRONG), f"  {text(gpu, 'uuid')}")
+    yield memories("memory", gpu, "claimed", "ours", "foreign")
+    age = amount(gpu, "read_age_s")
+    if age is not None:
+        yield line(f"read {span(age).text} ago, {number(amount(gpu, 'power_w'), '.0f').text} W")
+    if text(gpu, "slice_of"):
+        yield line(f"a slice of {text(gpu, 'slice_of')}")
     yield from evidence(gpu)
-    for one in gpu["processes"]:
-        whose = replica_of(one["instance"]) if one["instance"] else "foreign"
-        yield line(f"process {one['pid']} {clean(one['name'])}, {gib(one['mib'])} GiB, ", plain(whose, Tone.DIM))
-    if "gpu" in asked:
-        yield from changes(asked["gpu"])
+    for one in rows(gpu, "processes"):
+        whose = replica_of(text(one, "instance")) or "foreign"
+        process = f"process {text(one, 'pid', '?')} {text(one, 'name', '?')}, {gib(amount(one, 'mib'))} GiB, "
+        yield line(process, plain(whose, Tone.DIM))
+    yield from changes(part(asked, "gpu"))
 
 
 def ask_gpu(_subject: str, key: str) -> Mapping[str, Question]:

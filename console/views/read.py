@@ -4,6 +4,7 @@ An older or a newer control plane may answer too, and a screen that fails shows 
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, tzinfo
 from math import isfinite
 from typing import Any
 
@@ -45,6 +46,21 @@ def rows(row: Json, key: str) -> Sequence[Json]:
 
 def words(row: Json, key: str) -> Sequence[str]:
     return [str(one) for one in _listed(row, key) if one is not None]
+
+
+def size(row: Json, key: str) -> int | None:
+    """How many there are in a list; None: nobody knows."""
+    value = row.get(key)
+    return len(value) if isinstance(value, list | tuple) else None
+
+
+def moment(row: Json, key: str, form: str = "%m-%d %H:%M:%S", zone: tzinfo | None = None) -> str:
+    """A wall time, in the console's zone unless said; "": nobody knows, or no calendar has it."""
+    at = amount(row, key)
+    try:
+        return "" if at is None else f"{datetime.fromtimestamp(at, zone):{form}}"
+    except (OverflowError, ValueError, OSError):
+        return ""
 
 
 def _listed(row: Json, key: str) -> Sequence[Any]:

@@ -1,15 +1,14 @@
 """Models, their replicas and the shards of one: how they do, why, and the end of an engine's log."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from itertools import chain
 from urllib.parse import quote
 
 from console.model import Picture
-from console.shown import Cell, Column, Line, Listing, Place, Row, Tone, clean, gib, line, number, plain, span
-from console.views.nodes import find_gpu
+from console.shown import Column, Line, Listing, Place, Row, Tone, clean, counted, gib, line, number, plain, span
+from console.views.nodes import NOT_THERE, find_gpu, memory
+from console.views.read import Json, amount, count, flag, part, rows, text, words
 from console.views.view import Asked, Question
-
-Json = Mapping[str, Any]
 
 NODE = "node:"  # of a subject: the replicas on that node
 LOG_BYTES, LOG_LINES = 8192, 12
@@ -42,47 +41,77 @@ SHARDS = (
 
 def models(picture: Picture, _subject: str = "") -> Listing:
     empty = "no model is configured: `llmgw ctl apply FILE` gives the gateway some"
-    return Listing(MODELS, tuple(_model(one) for one in picture.models.values()), empty)
+    return Listing(MODELS, tuple(_model(name, one) for name, one in picture.models.items()), empty)
 
 
-def _model(one: Json) -> Row:
-    run = one.get("replicas") or {}
-    serving, desired = run.get("serving", one["usable"]), run.get("desired")
-    short = desired is not None and serving < desired
-    tone = Tone.BAD if not serving and desired != 0 else Tone.WARN if short else Tone.GOOD
-    states = ", ".join(f"{count} {name}" for name, count in run.get("states", {}).items())
+def _model(name: str, one: Json) -> Row:
+    run = part(one, "replicas")
+    serving, desired = _served(one)
+    tone, full = _tone(serving, desired), amount(one, "saturation")
     cells = (
-        plain(one["name"]),
-        number(serving, "d", tone),
-        number(desired, "d"),
-        number(one["saturation"], ".0%", Tone.BAD if (one["saturation"] or 0) >= 1 else Tone.PLAIN),
-        number(one["in_flight"], "d"),
-        plain(states or f"{one['usable']} of {one['endpoints']} endpoints usable", Tone.DIM),
-        plain("; ".join(dict.fromkeys(run.get("blocked", ()))), Tone.WARN),
+        plain(name),
+        number(serving, ",.0f", tone),
+        number(desired, ",.0f"),
+        number(full, ".0%", Tone.BAD if full is not None and full >= 1 else Tone.PLAIN),
+        number(amount(one, "in_flight"), ",.0f"),
+        plain(_states(run) or _endpoints(one), Tone.DIM),
+        plain("; ".join(dict.fromkeys(words(run, "blocked"))), Tone.WARN),
     )
-    return Row(str(one["name"]), cells, tone in (Tone.BAD, Tone.WARN), Place("replicas", str(one["name"])))
+    # Of a model that runs elsewhere there is no replica to look at.
+    return Row(name, cells, tone in (Tone.BAD, Tone.WARN), Place("replicas" if run else "queues", name))
+
+
+def _served(model: Json) -> tuple[float | None, float | None]:
+    """How many serve, and how many are wanted; of a model that nobody runs replicas of, only its endpoints serve."""
+    run = part(model, "replicas")
+    return (amount(run, "serving"), amount(run, "desired")) if run else (amount(model, "usable"), None)
+
+
+def _tone(serving: float | None, desired: float | None) -> Tone:
+    if serving is None:
+        return Tone.PLAIN
+    if not serving and desired != 0:
+        return Tone.BAD
+    return Tone.WARN if desired is not None and serving < desired else Tone.GOOD
+
+
+def _states(run: Json) -> str:
+    states = part(run, "states")
+    return ", ".join(f"{count(states, name):,} {name}" for name in states)
+
+
+def _endpoints(model: Json) -> str:
+    usable, there = amount(model, "usable"), amount(model, "endpoints")
+    if usable is None or there is None:
+        return "-"
+    return f"{usable:,.0f} of {there:,.0f} endpoints usable"
 
 
 def model_detail(picture: Picture, _subject: str, name: str, asked: Asked, _width: int) -> tuple[Line, ...]:
     model = picture.models.get(name)
-    return tuple(_about_model(model, asked)) if model is not None else (line("it is not there any more"),)
+    return tuple(_about_model(name, model, asked)) if model is not None else (NOT_THERE,)
 
 
-def _about_model(model: Json, asked: Asked) -> Iterator[Line]:
-    name, run = str(model["name"]), model.get("replicas")
-    aliases = ", ".join(model["aliases"])
-    yield line(plain(name, Tone.STRONG), f"  also {clean(aliases)}" if aliases else "")
+def _about_model(name: str, model: Json, asked: Asked) -> Iterator[Line]:
+    aliases, fallback, run = words(model, "aliases"), words(model, "fallback"), part(model, "replicas")
+    yield line(plain(name, Tone.STRONG), f"  also {', '.join(aliases)}" if aliases else "")
     if run:
-        scaled = "" if run["scaled"] is None else f", scaled to {run['scaled']} by an operator"
-        yield line(f"replicas: {run['serving']} serve, {run['desired']} wanted ({run['min']} to {run['max']}){scaled}")
-        if run["out_of_date"]:
-            yield line(plain(f"{run['out_of_date']} run an older revision than {run['revision']}", Tone.BUSY))
-        for why in dict.fromkeys(run["blocked"]):
-            yield line("waits: ", plain(why, Tone.WARN), leads_to=Place("placement", name))
-    if model["fallback"]:
-        yield line(f"falls back on {clean(', '.join(model['fallback']))}")
+        yield from _about_run(name, run)
+    if fallback:
+        yield line(f"falls back on {', '.join(fallback)}")
     if "queue" in asked:
-        yield line("queue: ", plain(asked["queue"].get("verdict", "")), leads_to=Place("queues", name))
+        yield line("queue: ", plain(text(part(asked, "queue"), "verdict", "-")), leads_to=Place("queues", name))
+
+
+def _about_run(name: str, run: Json) -> Iterator[Line]:
+    serving, desired, least, most = (text(run, key, "-") for key in ("serving", "desired", "min", "max"))
+    scaled = f", scaled to {text(run, 'scaled')} by an operator" if text(run, "scaled") else ""
+    yield line(f"replicas: {serving} serve, {desired} wanted ({least} to {most}){scaled}")
+    if count(run, "out_of_date"):
+        what = f"{counted(count(run, 'out_of_date'), 'replica')} not of revision {text(run, 'revision', '-')}"
+        yield line(plain(f"{what}: to be replaced", Tone.BUSY))
+    for why in dict.fromkeys(words(run, "blocked")):
+        yield line("waits: ", plain(why, Tone.WARN), leads_to=Place("placement", name))
 
 
 def ask_model(_subject: str, key: str) -> Mapping[str, Question]:
@@ -94,72 +123,84 @@ def ask_model(_subject: str, key: str) -> Mapping[str, Question]:
 
 def replicas(picture: Picture, subject: str = "") -> Listing:
     """``subject``: of a model, on a node (``node:NAME``), or "" for all."""
-    found = tuple(_replica(one) for one in picture.replicas.values() if _is_of(one, subject))
+    found = tuple(_replica(name, one) for name, one in picture.replicas.items() if _is_of(one, subject))
     return Listing(REPLICAS, found, "no replica runs here" if subject else "agents run no replica: see :models")
 
 
 def on_gpu(picture: Picture, key: str) -> Listing:
     """``key``: ``node/uuid``."""
     _, _, uuid = key.partition("/")
-    its = [one for one in picture.replicas.values() if any(uuid in shard["gpus"] for shard in one["shards"])]
-    gpu = find_gpu(picture, key)
-    note = "" if gpu is None else "; ".join(clean(f"{one['cause']}: {one['says']}") for one in gpu["evidence"])
-    return Listing(REPLICAS, tuple(map(_replica, its)), "no replica is on this GPU", note)
+    found = tuple(_replica(name, one) for name, one in picture.replicas.items() if uuid and uuid in _gpus(one))
+    speaks = (
+        f"{text(one, 'cause', '?')}: {text(one, 'says')}" for one in rows(find_gpu(picture, key) or {}, "evidence")
+    )
+    return Listing(REPLICAS, found, "no replica is on this GPU", clean("; ".join(speaks)))
+
+
+def _gpus(replica: Json) -> Iterator[str]:
+    return chain.from_iterable(words(shard, "gpus") for shard in rows(replica, "shards"))
 
 
 def _is_of(one: Json, subject: str) -> bool:
     if subject.startswith(NODE):
-        return any(shard["node"] == subject.removeprefix(NODE) for shard in one["shards"])
-    return subject in ("", one["model"])
+        return subject.removeprefix(NODE) in _nodes(one)
+    return subject in ("", text(one, "model"))
 
 
-def _replica(one: Json) -> Row:
-    nodes = dict.fromkeys(str(shard["node"]) for shard in one["shards"])
-    faulty = one["state"] in FAULTS
+def _nodes(replica: Json) -> list[str]:
+    """Each once, by rank."""
+    return list(dict.fromkeys(text(shard, "node", "?") for shard in rows(replica, "shards")))
+
+
+def _replica(name: str, one: Json) -> Row:
+    state, crashes = text(one, "state", "-"), amount(one, "crashes")
+    faulty = state in FAULTS
     cells = (
-        plain(one["name"]),
-        plain(one["model"]),
-        plain(one["state"], STATES.get(one["state"], Tone.PLAIN)),
-        plain(", ".join(nodes)),
-        number(one["in_flight"], "d"),
-        span(one["age_s"]),
-        number(one["crashes"], "d", Tone.WARN if one["crashes"] else Tone.DIM),
-        plain(one["why"] or one["leaves_because"], Tone.BAD if faulty else Tone.DIM),
+        plain(name),
+        plain(text(one, "model", "-")),
+        plain(state, STATES.get(state, Tone.PLAIN)),
+        plain(", ".join(_nodes(one))),
+        number(amount(one, "in_flight"), ",.0f"),
+        span(amount(one, "age_s")),
+        number(crashes, ",.0f", Tone.WARN if crashes else Tone.DIM),
+        plain(text(one, "why") or text(one, "leaves_because"), Tone.BAD if faulty else Tone.DIM),
     )
-    return Row(str(one["name"]), cells, faulty, Place("replica", str(one["name"])))
+    return Row(name, cells, faulty, Place("replica", name))
 
 
 def replica_detail(picture: Picture, _subject: str, name: str, asked: Asked, _width: int) -> tuple[Line, ...]:
     replica = picture.replicas.get(name)
-    return tuple(_about(replica, asked)) if replica is not None else (line("it is not there any more"),)
+    return tuple(_about(name, replica, asked)) if replica is not None else (NOT_THERE,)
 
 
-def _about(one: Json, asked: Asked) -> Iterator[Line]:
-    head = (plain(one["name"], Tone.STRONG), "  ", plain(one["state"], STATES.get(one["state"], Tone.PLAIN)))
-    yield line(*head, f"  generation {one['generation']}, revision {clean(one['revision'])}")
-    placed = Place("placement", str(one["name"]))
-    if one["why"]:
-        yield line("why     ", plain(one["why"], Tone.WARN), leads_to=placed)
-    if one["leaves_because"]:
-        yield line("leaves  ", plain(one["leaves_because"]))
-    if one["last_end"]:
-        yield line("before  ", plain(one["last_end"], Tone.DIM))
-    if one["canary"]["failures"]:
-        yield line("canary  ", plain(f"{one['canary']['failures']} failures: {one['canary']['why']}", Tone.BAD))
-    if not one["up_to_date"]:
+def _about(name: str, one: Json, asked: Asked) -> Iterator[Line]:
+    state, canary = text(one, "state", "-"), part(one, "canary")
+    head = (plain(name, Tone.STRONG), "  ", plain(state, STATES.get(state, Tone.PLAIN)))
+    yield line(*head, f"  generation {text(one, 'generation', '-')}, revision {text(one, 'revision', '-')}")
+    if text(one, "why"):
+        yield line("why     ", plain(text(one, "why"), Tone.WARN), leads_to=Place("placement", name))
+    if text(one, "leaves_because"):
+        yield line("leaves  ", plain(text(one, "leaves_because")))
+    if text(one, "last_end"):
+        yield line("before  ", plain(text(one, "last_end"), Tone.DIM))
+    if count(canary, "failures"):
+        failed = f"{counted(count(canary, 'failures'), 'failure')}: {text(canary, 'why', 'nobody says why')}"
+        yield line("canary  ", plain(failed, Tone.BAD))
+    if not flag(one, "up_to_date", True):
         yield line(plain("it is to be replaced: another revision is wanted", Tone.BUSY))
-    yield from log_tail(asked.get("log"))
+    yield from log_tail(part(asked, "log"))
 
 
-def log_tail(said: Json | None) -> Iterator[Line]:
-    """The end of an engine's log as it was reported last, and how old that is."""
-    if said is None:
+def log_tail(said: Json) -> Iterator[Line]:
+    """The end of an engine's log as it was reported last, and how old that is. Empty: nobody has answered yet."""
+    if not said:
         return
-    age = "" if said["age_s"] is None else f", {span(said['age_s']).text} old"
-    why = f" ({clean(said['error'])})" if said["error"] else ""
-    yield line(plain(f"log of {said['instance']} on {said['node']}{age}{why}", Tone.DIM))
-    for text in said["text"].replace("\r", "\n").splitlines()[-LOG_LINES:]:
-        yield line("  ", plain(text.expandtabs(4)))
+    age = amount(said, "age_s")
+    old = "" if age is None else f", {span(age).text} old"
+    why = f" ({text(said, 'error')})" if text(said, "error") else ""
+    yield line(plain(f"log of {text(said, 'instance', '?')} on {text(said, 'node', '?')}{old}{why}", Tone.DIM))
+    for written in text(said, "text").replace("\r", "\n").splitlines()[-LOG_LINES:]:
+        yield line("  ", plain(written.expandtabs(4)))
 
 
 def ask_replica(_subject: str, key: str) -> Mapping[str, Question]:
@@ -173,46 +214,48 @@ def shards(picture: Picture, name: str) -> Listing:
     replica = picture.replicas.get(name)
     if replica is None:
         return Listing(SHARDS, (), f"no replica is called {clean(name)} any more; :replicas shows those that there are")
-    why = clean(replica["why"])
+    why = clean(text(replica, "why"))
     empty = f"it has no place now: {why}" if why else "it has no place now"
-    return Listing(SHARDS, tuple(_shard(name, one, picture) for one in replica["shards"]), empty, note=why)
+    return Listing(SHARDS, tuple(_shard(name, one, picture) for one in rows(replica, "shards")), empty, note=why)
 
 
 def _shard(replica: str, one: Json, picture: Picture) -> Row:
-    faulty = one["state"] in FAULTS
+    id, node, state = text(one, "id", "?"), text(one, "node", "-"), text(one, "state", "-")
+    faulty = state in FAULTS
     cells = (
-        plain(one["id"]),
-        plain(one["node"]),
-        plain(one["state"], STATES.get(one["state"], Tone.PLAIN)),
-        plain(", ".join(_index(picture, one["node"], uuid) for uuid in one["gpus"])),
-        Cell(gib(one["gpu_mib"]), order=one["gpu_mib"] or 0),
-        number(one["pid"], "d"),
-        span(one["age_s"]),
-        plain(one["why"], Tone.BAD if faulty else Tone.DIM),
+        plain(id),
+        plain(node),
+        plain(state, STATES.get(state, Tone.PLAIN)),
+        plain(", ".join(_index(picture, node, uuid) for uuid in words(one, "gpus"))),
+        memory(amount(one, "gpu_mib")),
+        number(amount(one, "pid"), ".0f"),
+        span(amount(one, "age_s")),
+        plain(text(one, "why"), Tone.BAD if faulty else Tone.DIM),
     )
-    return Row(str(one["id"]), cells, faulty, Place("requests", replica))
+    return Row(id, cells, faulty, Place("requests", replica))
 
 
 def _index(picture: Picture, node: str, uuid: str) -> str:
-    gpu = find_gpu(picture, f"{node}/{uuid}")
-    return clean(uuid) if gpu is None else str(gpu["index"])
+    """Of a GPU on its node; a node that has not told of it leaves its UUID."""
+    return text(find_gpu(picture, f"{node}/{uuid}") or {}, "index", uuid)
 
 
 def shard_detail(picture: Picture, name: str, key: str, asked: Asked, _width: int) -> tuple[Line, ...]:
-    replica = picture.replicas.get(name)
-    its = replica["shards"] if replica is not None else ()
-    shard = next((one for one in its if one["id"] == key), None)
-    return tuple(_about_shard(shard, asked)) if shard is not None else (line("it is not there any more"),)
+    its = rows(picture.replicas.get(name, {}), "shards")
+    shard = next((one for one in its if text(one, "id", "?") == key), None)
+    return tuple(_about_shard(shard, asked)) if shard is not None else (NOT_THERE,)
 
 
 def _about_shard(one: Json, asked: Asked) -> Iterator[Line]:
-    yield line(plain(one["id"], Tone.STRONG), f"  {clean(one['state'])}" + (", adopted" if one["adopted"] else ""))
-    ports = ", ".join(f"{name} {port}" for name, port in one["ports"].items())
-    yield line(f"{clean(one['host'])}: {clean(ports) or 'no port yet'}")
-    yield line(f"memory: claims {gib(one['claim_mib'])} GiB, GPU {gib(one['gpu_mib'])}, host {gib(one['memory_mib'])}")
-    if one["why"]:
-        yield line("why     ", plain(one["why"], Tone.WARN))
-    yield from log_tail(asked.get("log"))
+    adopted, ports = ", adopted" if flag(one, "adopted") else "", part(one, "ports")
+    yield line(plain(text(one, "id", "?"), Tone.STRONG), f"  {text(one, 'state', '-')}{adopted}")
+    listens = ", ".join(f"{name} {text(ports, name, '-')}" for name in ports)
+    yield line(f"{text(one, 'host', '-')}: {listens or 'no port yet'}")
+    claims, of_gpu, of_host = (gib(amount(one, f"{what}_mib")) for what in ("claim", "gpu", "memory"))
+    yield line(f"memory: claims {claims} GiB, GPU {of_gpu}, host {of_host}")
+    if text(one, "why"):
+        yield line("why     ", plain(text(one, "why"), Tone.WARN))
+    yield from log_tail(part(asked, "log"))
 
 
 def ask_shard(subject: str, key: str) -> Mapping[str, Question]:

@@ -1,59 +1,82 @@
 """What a dialog tells: what an act would do, and what came of it."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-from console.shown import Line, Tone, clean, line, plain
+from console.shown import Line, Tone, plain, spanned
 from console.views.drains import plan_lines
 from console.views.fitting import hanging
+from console.views.read import Json, amount, part, text, words
 
-Json = Mapping[str, Any]
 Answer = Json | Exception  # a refusal, or nobody who answered
+CONFIRMS = frozenset({"cordon", "drain"})  # acts that hold only once the node has said so
 
 
 def dry_run(subject: str, answer: Answer, width: int) -> tuple[Line, ...]:
     if isinstance(answer, Exception):
         return tuple(_refused(subject, answer, width))
-    if "plan" in answer:
+    if part(answer, "plan") or part(answer, "error") or text(answer, "refused"):
         return plan_lines(answer, width)
     return tuple(_would_move(subject, answer, width))
 
 
 def _would_move(subject: str, answer: Json, width: int) -> Iterator[Line]:
-    why, to = str(answer.get("why", "")), ", ".join(map(str, answer.get("to", ())))
-    yield from hanging(plain("  "), f"{subject} would go to {to}" + (f": {why}" if why else ""), width)
+    why, to = text(answer, "why"), ", ".join(words(answer, "to"))
+    if to:
+        yield from hanging(plain("  "), f"{subject} would go to {to}" + (f": {why}" if why else ""), width)
+    else:
+        told = f"{subject}: what would happen is not told; ask for it with `llmgw ctl`"
+        yield from hanging(plain("? ", Tone.WARN), told, width, Tone.WARN)
 
 
 def outcome(verb: str, subject: str, answer: Answer, width: int) -> tuple[Line, ...]:
     if isinstance(answer, Exception):
-        return tuple(_refused(subject, answer, width))
+        return (*_refused(subject, answer, width), *_perhaps_done(subject, answer, width))
     return tuple(_done(verb, subject, answer, width))
 
 
 def _done(verb: str, subject: str, answer: Json, width: int) -> Iterator[Line]:
-    unsure = answer.get("confirmed") is False
-    told = str(answer.get("said") or _in_words(verb, subject, answer))
+    confirmed = answer.get("confirmed")
+    unsure = confirmed is False or (verb in CONFIRMS and confirmed is not True)
+    told = text(answer, "said") or _in_words(verb, subject, answer)
     yield from hanging(plain("? " if unsure else "✓ ", Tone.WARN if unsure else Tone.GOOD), told, width)
     if unsure:
-        yield line(plain(f"  not sure yet: do not touch {clean(subject)}; ask again", Tone.WARN))
+        told = f"not sure yet: do not touch {subject}; ask again"
+        yield from hanging(plain("  "), told, width, Tone.WARN)
 
 
 def _in_words(verb: str, subject: str, answer: Json) -> str:
     match verb:
         case "cancel":
-            return f"{answer.get('cancelled', subject)} is cancelled"
+            return f"{text(answer, 'cancelled', subject)} is cancelled"
         case "scale":
-            return f"{answer.get('model', subject)} has {answer.get('replicas')} replicas wanted now"
+            return _scaled(text(answer, "model", subject), answer)
         case "restart":
-            return f"asked for: {', '.join(map(str, answer.get('replicas', ())))} will be replaced"
+            return f"asked for: {', '.join(words(answer, 'replicas')) or subject} will be replaced"
         case "resign":
-            return f"term {answer.get('resigned')} is given back; that control plane stays out for a while"
+            stays_out = amount(answer, "stays_out_s")
+            away = "a while" if stays_out is None else spanned(stays_out)
+            return f"term {text(answer, 'resigned', '-')} is given back; that control plane stays out for {away}"
         case "move":
-            return f"{subject} goes to {', '.join(map(str, answer.get('to', ())))}, its replacement first"
+            return f"{subject} goes to {', '.join(words(answer, 'to')) or 'another node'}, its replacement first"
+        case "cordon" | "drain":
+            return f"{verb} of {subject}: asked for"
     return f"{verb} of {subject}: done"
+
+
+def _scaled(model: str, answer: Json) -> str:
+    wanted = text(answer, "replicas", "-")
+    how = "" if text(answer, "scaled") else ", as the config says"
+    return f"{model}: {wanted} {'replica' if wanted == '1' else 'replicas'} wanted now{how}"
 
 
 def _refused(subject: str, error: Exception, width: int) -> Iterator[Line]:
     yield from hanging(plain("✗ ", Tone.BAD), f"{subject}: {error}" if subject else str(error), width, Tone.BAD)
     if hint := getattr(error, "hint", ""):
         yield from hanging(plain("  "), str(hint), width, Tone.DIM)
+
+
+def _perhaps_done(subject: str, error: Exception, width: int) -> Iterator[Line]:
+    """It was sent, and nobody answered: it may have been done all the same."""
+    if getattr(error, "unsent", True) is False:
+        told = f"nobody knows whether it was done: look at {subject or 'the leader'} before you ask again"
+        yield from hanging(plain("? ", Tone.WARN), told, width, Tone.WARN)
