@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 
+from llmgw.cli.demo_context import context
 from llmgw.cli.demo_processes import Processes, ctl, folder, make_key, openai_client, say
 from llmgw.cli.failure import Exit, Failure
 from llmgw.nodes.certificates import Files, write
@@ -54,7 +55,8 @@ def _begin(place: Path, processes: Processes, base_url: str, admin_url: str, onc
         _drain_one(place)
     say("traffic", f"{answers['answered']} requests answered, {answers['failed']} failed")
     if not once:
-        _stay(place, base_url, key, processes)
+        with context(admin_url, place / "data") as words:
+            _stay(place, base_url, key, words, processes)
 
 
 def _kill_one(place: Path, answers: Counter[str]) -> None:
@@ -178,19 +180,22 @@ def _traffic(base_url: str, key: str) -> Iterator[Counter[str]]:
             worker.join(10)
 
 
-def _stay(place: Path, base_url: str, key: str, processes: Processes) -> None:
+def _stay(place: Path, base_url: str, key: str, words: str, processes: Processes) -> None:
+    """``words``: what opens the console here."""
     llmgw = f"{sys.executable} -m llmgw ctl --data-dir {place / 'data'}"
     in_use = next((shard["node"] for one in _replicas(place) for shard in one["shards"]), "node-1")
     click.echo("\nIt stays up. Try it from another terminal:\n")
-    for words in (
+    for asked in (
         "nodes",
         "replicas",
         f"drain {in_use} --dry-run",
         f"explain placement {MODEL} --what-if gpus=2",
         "events --follow",
     ):
-        click.echo(f"  {llmgw} {words}")
-    click.echo(f"\nclients: {base_url}, key {key}\nPress Ctrl-C to stop everything.")
+        click.echo(f"  {llmgw} {asked}")
+    click.echo(f"\nclients: {base_url}, key {key}")
+    click.echo(f"\nThe console opens with:\n\n  {sys.executable} -m llmgw console {words}".rstrip())
+    click.echo("\nPress Ctrl-C to stop everything.")
     try:
         processes.wait()
     except KeyboardInterrupt:
