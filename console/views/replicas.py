@@ -199,7 +199,7 @@ def log_tail(said: Json) -> Iterator[Line]:
     old = "" if age is None else f", {span(age).text} old"
     why = f" ({text(said, 'error')})" if text(said, "error") else ""
     yield line(plain(f"log of {text(said, 'instance', '?')} on {text(said, 'node', '?')}{old}{why}", Tone.DIM))
-    for written in text(said, "text").replace("\r", "\n").splitlines()[-LOG_LINES:]:
+    for written in text(said, "text").splitlines()[-LOG_LINES:]:
         yield line("  ", plain(written.expandtabs(4)))
 
 
