@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 INLINE_MAX = 128 * 1024
-ROWS = 100
+ROWS = 40
 
 Json = Mapping[str, Any]
 
