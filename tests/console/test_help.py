@@ -11,7 +11,7 @@ from textual.widgets import Tree
 
 import console.screens
 import console.widgets
-from console.acts import VERBS, Verb, offered
+from console.acts import Verb, offered
 from console.app import Console
 from console.commands import PLACES, WHOM
 from console.places import VIEWS, screen_of
