@@ -9,7 +9,7 @@ from console.views.fitting import wrapped
 Key = tuple[str, str]  # as it is on the keyboard, several with spaces between; and what it does
 Keys = Sequence[tuple[str, Sequence[Key]]]
 
-COMMANDS_WIDTH = 56  # cells, so that they stand in a column of their own
+SAID_WIDTH = 52  # cells beside the keys, on a small terminal
 MOVING = (("↑ ↓ k j", "up and down"), ("pgup pgdn", "a page"), ("g G", "first and last"), ("enter", "open"))
 IN_TREE = (
     ("↑ ↓", "up and down"), ("pgup pgdn", "a page"), ("home end", "first and last"), ("enter space", "fold, unfold"),
@@ -34,7 +34,14 @@ OF_PLACE: dict[str, tuple[Key, ...]] = {
 
 def keys(kind: str, tabled: bool, verbs: Sequence[Verb], acts: bool = False) -> Keys:
     """``verbs``: what this operator can do to what is here; ``acts``: whether to anything, by a command."""
-    return [(title, told) for title, told in _sections(kind, tabled, verbs, acts or bool(verbs)) if told]
+    sections = _sections(kind, tabled, verbs, acts or bool(verbs))
+    return [(title, [row for one in told for row in _hung(*one)]) for title, told in sections if told]
+
+
+def _hung(key: str, what: str) -> Iterator[Key]:
+    """What does not fit beside its key stands below, beside nothing."""
+    for at, said in enumerate(wrapped(what, SAID_WIDTH)):
+        yield ("" if at else key), said
 
 
 def _sections(kind: str, tabled: bool, verbs: Sequence[Verb], acts: bool) -> Iterator[tuple[str, Sequence[Key]]]:
@@ -44,10 +51,8 @@ def _sections(kind: str, tabled: bool, verbs: Sequence[Verb], acts: bool) -> Ite
         yield "Tables", (*FINDING, *(() if kind in IN_ORDER else ARRANGING), *PANE)
     back = ("esc", "back; takes a filter or marks away first" if tabled else "back")
     yield "Everywhere", (*(IN_TREE if kind == "placement" else MOVING), back, *ALWAYS)
-    yield "Commands", [*_commands("go to", PLACES), *(_commands("act", WHOM) if acts else ())]
+    yield "Commands", [("go to", _commands(PLACES)), *([("act", _commands(WHOM))] if acts else [])]
 
 
-def _commands(title: str, names: Iterable[str]) -> Iterator[Key]:
-    said = " ".join(f":{name}" for name in names)
-    for at, told in enumerate(wrapped(said, COMMANDS_WIDTH)):
-        yield ("" if at else title), told
+def _commands(names: Iterable[str]) -> str:
+    return " ".join(f":{name}" for name in names)

@@ -5,6 +5,7 @@ import pkgutil
 from collections.abc import Iterator
 
 import pytest
+from rich.cells import cell_len
 from textual.binding import Binding
 from textual.keys import _character_to_key
 from textual.widgets import Tree
@@ -148,8 +149,15 @@ def test_acts_are_told_first_with_what_they_do() -> None:
     title, rows = help_of("nodes")[0]
 
     assert title == "Acts, each after a yes"
-    assert rows[0] == ("c", "cordon: Nothing new is placed there. What runs goes on.")
-    assert [key for key, _ in rows] == ["c", "u", "D"]
+    assert rows[:2] == [("c", "cordon: Nothing new is placed there. What runs goes"), ("", "on.")]
+    assert [key for key, _ in rows if key] == ["c", "u", "D"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_help_fits_a_small_terminal(kind: str) -> None:
+    """Of 80 cells it has 70: two and fourteen for the keys, one between."""
+    for _, rows in help_of(kind):
+        assert max(max(14, cell_len(key)) + cell_len(what) for key, what in rows) <= 70 - 3
 
 
 def test_who_may_not_act_is_told_no_acts_and_no_commands_for_them() -> None:
