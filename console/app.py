@@ -1,0 +1,163 @@
+"""The console: a model that follows a cluster, and a way of places through it.
+
+Nothing is drawn while nothing changes, and a flood of changes is drawn at most ``DRAWN_S`` apart.
+"""
+
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from textual.actions import SkipAction
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.widgets import Input
+
+from console.acts import Act, may_act
+from console.feed.api import AdminApi, Where
+from console.feed.following import Following, Over
+from console.model import Model
+from console.places import screen_of, understood
+from console.screens.dialog import Dialog
+from console.screens.help import Help
+from console.screens.place import PlaceScreen
+from console.shown import Place
+from console.views.help import keys
+from console.widgets.tones import HIGH_CONTRAST
+
+DRAWN_S = 0.25
+DEPTH_MAX = 20  # places that esc goes back through
+START = Place("overview")
+USUAL_THEME = "textual-dark"
+Ask = Callable[..., Awaitable[Mapping[str, Any]]]  # method, path, params, body; raises Refused, Away
+
+
+class Console(App[str]):
+    """Its result is why it ended: empty where the operator left."""
+
+    ENABLE_COMMAND_PALETTE = False
+    TITLE = "llmgw"
+    # What a line is typed after comes first: the keys after it may be there already, and are for that line.
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c,ctrl+q", "quit", "Quit", show=False, priority=True),
+        Binding("colon", "type('command')", "Command", show=False, priority=True),
+        Binding("slash", "type('filter')", "Filter", show=False, priority=True),
+        Binding("w", "type('what_if')", "What if", show=False, priority=True),
+    ]
+
+    def __init__(
+        self,
+        model: Model,
+        ask: Ask,
+        follow: Callable[[], Awaitable[None]],
+        measured: set[str],
+        read_only: bool = False,
+        theme: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``follow`` keeps ``model`` true until it is cancelled; ``measured``: what it measures besides."""
+        super().__init__()
+        self.model, self.ask, self.read_only, self.clock = model, ask, read_only, clock
+        self._follow, self._measured, self._wanted_theme = follow, measured, theme
+        self._drawn = -1
+
+    def on_mount(self) -> None:
+        self.register_theme(HIGH_CONTRAST)
+        self.theme = self._wanted_theme or USUAL_THEME
+        self.push_screen(screen_of(START))
+        self.run_worker(self._until_over(), exit_on_error=True)
+        self.set_interval(DRAWN_S, self._draw)
+
+    async def _until_over(self) -> None:
+        try:
+            await self._follow()
+        except Over as over:
+            self.exit(str(over), return_code=1)
+
+    def _draw(self) -> None:
+        screen = self.screen
+        if isinstance(screen, PlaceScreen) and self._stale():
+            self._drawn = self.model.version
+            screen.redraw()
+
+    def _stale(self) -> bool:
+        """Also while the link is down: how long it has been is told."""
+        return self._drawn != self.model.version or self.model.picture.link.down_since is not None
+
+    # -- the way -----------------------------------------------------------------------------------------
+
+    @property
+    def way(self) -> Sequence[Place]:
+        return [screen.place for screen in self.screen_stack if isinstance(screen, PlaceScreen)]
+
+    def go(self, place: Place) -> None:
+        """To where one came from before on this way, else one step further."""
+        place = understood(place, self.model.picture)
+        if place == START:
+            self._back_to(1)
+        elif place.kind == "help":
+            self.help()
+        elif place in self.way:
+            self._back_to(list(self.way).index(place) + 1)
+        else:
+            if len(self.way) >= DEPTH_MAX:
+                self._back_to(1)
+            self.push_screen(screen_of(place))
+        self._watch()
+
+    def replace(self, place: Place) -> None:
+        """Another look at the same thing: esc goes back to where one came from."""
+        self.switch_screen(screen_of(place))
+        self._watch()
+
+    def _back_to(self, depth: int) -> None:
+        while len(self.way) > depth:
+            self.pop_screen()
+
+    def back(self) -> None:
+        if len(self.way) > 1:
+            self.pop_screen()
+            self._watch()
+
+    def _watch(self) -> None:
+        """Only what is in sight is measured."""
+        top = self._top()
+        self._measured.clear()
+        self._measured.update(top.measures if top is not None else ())
+
+    def _top(self) -> PlaceScreen | None:
+        found = [screen for screen in self.screen_stack if isinstance(screen, PlaceScreen)]
+        return found[-1] if found else None
+
+    async def action_type(self, what: str) -> None:
+        """Of the place in sight, unless something is typed already, or it has no such line."""
+        typing = isinstance(self.focused, Input) or not isinstance(self.screen, PlaceScreen)
+        if typing or not hasattr(self.screen, f"action_{what}"):
+            raise SkipAction
+        await self.screen.run_action(what)
+
+    # -- what is said and done ---------------------------------------------------------------------------
+
+    def act(self, act: Act) -> None:
+        self.push_screen(Dialog(act))
+
+    def help(self) -> None:
+        top = self._top()
+        if top is not None and not isinstance(self.screen, Help):
+            acts = may_act(self.model.picture.role, self.read_only)
+            self.push_screen(Help(keys(top.place.kind, bool(top.query("#table")), top.offers(), acts)))
+
+    def say(self, what: str) -> None:
+        self.notify(what, severity="warning", markup=False)
+
+
+def run(where: Where, read_only: bool = False, theme: str = "") -> str:
+    """Until the operator leaves; what it returns is why it ended by itself, if it did."""
+    os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
+    api, model = AdminApi(where.urls, where.token, where.ca, where.also_ca), Model()
+    following = Following(api, model, _nobody, time.monotonic)
+    return Console(model, api.ask, following.run, following.watching, read_only, theme).run() or ""
+
+
+def _nobody() -> None:
+    """Whom news is told to: it is drawn with the next beat, a thousand events as one picture."""

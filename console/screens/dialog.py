@@ -1,0 +1,172 @@
+"""Before an act: what it would do, why, to whom in full; and nothing without a yes."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.timer import Timer
+from textual.widgets import Button, Input, Label, Select
+
+from console.acts import Act, Call, Field, Values, Wrong
+from console.feed.api import Away, Refused
+from console.shown import Line, Tone, clean, line, plain
+from console.views.drains import planned_apart, would_block
+from console.views.said import dry_run, outcome
+from console.widgets.lines import Lines
+
+if TYPE_CHECKING:
+    from console.app import Console
+
+RESTS_S = 0.4  # after the last key a dry run is asked for again
+
+
+class Dialog(ModalScreen[None]):
+    """Ends by itself only when it is told to: what came of the act stays to be read."""
+
+    DEFAULT_CSS = """
+    Dialog { align: center middle; }
+    Dialog > VerticalScroll { width: 90%; max-width: 110; height: auto; max-height: 95%; border: heavy $warning;
+        padding: 0 1; background: $surface; }
+    Dialog Label { width: 1fr; }
+    Dialog .fields { height: auto; }
+    Dialog .title { text-style: bold; }
+    Dialog .field { height: 1; margin-top: 0; }
+    Dialog .field Label { width: 18; }
+    Dialog .field Input { width: 1fr; border: none; height: 1; padding: 0; background: $panel; }
+    Dialog .field Select { width: 1fr; height: 1; }
+    Dialog Lines { height: auto; max-height: 12; min-height: 1; margin: 1 0; }
+    Dialog .buttons { height: 3; align: right middle; }
+    Dialog Button { margin-left: 2; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "no", "No", show=False)]
+
+    def __init__(self, act: Act) -> None:
+        super().__init__()
+        self.act = act
+        self.done = False
+        self._asks: Timer | None = None
+
+    @property
+    def console(self) -> "Console":
+        return cast("Console", self.app)
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll():
+            yield Label(clean(self.act.title, 2000), classes="title", markup=False)
+            yield Label(self.act.verb.means, markup=False)
+            yield Lines(id="preview")
+            with Vertical(classes="fields"):
+                for one in self.act.verb.fields:
+                    yield from self._field(one)
+            with Horizontal(classes="buttons"):
+                yield Button("No", id="no")
+                yield Button(self.act.yes.replace("[", r"\["), id="yes", variant="warning")
+
+    def _field(self, one: Field) -> Iterator[Horizontal]:
+        with Horizontal(classes="field"):
+            yield Label(one.label, markup=False)  # type: ignore[misc] # Textual takes what is yielded within
+            if one.choices:
+                yield Select(  # type: ignore[misc]
+                    [(label, value) for value, label in one.choices],
+                    value=one.choices[0][0], allow_blank=False, id=one.name, compact=True,
+                )  # fmt: skip
+            else:
+                begun = self.act.values.get(one.name, "")
+                yield Input(begun, placeholder=one.hint, id=one.name, compact=True)  # type: ignore[misc]
+
+    def on_mount(self) -> None:
+        fields = self.act.verb.fields
+        (self.query_one(f"#{fields[0].name}") if fields else self.query_one("#no")).focus()
+        self._try()
+
+    @property
+    def values(self) -> Values:
+        typed = {one.id or "": one.value for one in self.query(Input)}
+        return typed | {one.id or "": str(one.value) for one in self.query(Select)}
+
+    # -- what it would do --------------------------------------------------------------------------------
+
+    @on(Input.Changed)
+    @on(Select.Changed)
+    def _changed(self) -> None:
+        if self._asks is not None:
+            self._asks.stop()
+        self._asks = self.set_timer(RESTS_S, self._try)
+
+    def _try(self) -> None:
+        if self.done:
+            return
+        try:
+            calls = self.act.dry_runs(self.values)
+        except Wrong as wrong:
+            self._show((line(plain(str(wrong), Tone.BAD)),))
+            return
+        if calls:
+            self.run_worker(self._dry(calls), exclusive=True, group="dry")
+        else:
+            self._show(())
+
+    async def _dry(self, calls: tuple[Call, ...]) -> None:
+        lines: list[Line] = []
+        planned: list[Mapping[str, Any]] = []
+        for subject, call in zip(self.act.subjects, calls, strict=True):
+            answer = await self._asked(call)
+            lines += dry_run(subject, answer, self._width)
+            if isinstance(answer, Mapping):
+                planned.append(answer)
+            self._show((*lines, *planned_apart(planned)))
+        self.query_one("#yes", Button).variant = "error" if would_block(planned) else "warning"
+
+    async def _asked(self, call: Call) -> Mapping[str, Any] | Refused | Away:
+        try:
+            return await self.console.ask(call.method, call.path, call.params, call.body)
+        except (Refused, Away) as error:
+            return error
+
+    def _show(self, lines: tuple[Line, ...]) -> None:
+        preview = self.query_one("#preview", Lines)
+        preview.show(lines)
+        preview.styles.height = max(1, min(12, len(lines)))
+
+    @property
+    def _width(self) -> int:
+        return max(30, min(106, self.size.width * 9 // 10 - 5))
+
+    # -- yes and no --------------------------------------------------------------------------------------
+
+    @on(Button.Pressed, "#no")
+    def action_no(self) -> None:
+        self.dismiss(None)
+
+    @on(Button.Pressed, "#yes")
+    def _yes(self) -> None:
+        try:
+            calls = self.act.calls(self.values)
+        except Wrong as wrong:
+            self._show((line(plain(str(wrong), Tone.BAD)),))
+            return
+        self.done = True
+        self.query_one("#yes", Button).disabled = True
+        self.query_one("#no", Button).label = "Close"
+        self.query_one("#no").focus()
+        self.run_worker(self._do(calls), exclusive=True, group="do", exit_on_error=True)
+
+    async def _do(self, calls: tuple[Call, ...]) -> None:
+        """One after another; one that is refused does not keep the others from it, an address that is away does."""
+        self.workers.cancel_group(self, "dry")
+        lines: list[Line] = []
+        for subject, call in zip(self.act.subjects, calls, strict=True):
+            answer = await self._asked(call)
+            lines += outcome(self.act.verb.name, subject, answer, self._width)
+            self._show(tuple(lines))
+            if isinstance(answer, Away):
+                break
+        self.console.model.outdated = True
+
+    @on(Input.Submitted)
+    def _next(self) -> None:
+        self.focus_next()
