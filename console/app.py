@@ -3,14 +3,16 @@
 Nothing is drawn while nothing changes, and a flood of changes is drawn at most ``DRAWN_S`` apart.
 """
 
-import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, ClassVar, cast
 
 from textual.actions import SkipAction
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.dom import DOMNode
+from textual.message_pump import MessagePump
+from textual.timer import Timer
 from textual.widgets import Input
 
 from console.acts import Act, may_act
@@ -23,12 +25,13 @@ from console.screens.help import Help
 from console.screens.place import PlaceScreen
 from console.shown import Place
 from console.views.help import keys
-from console.widgets.tones import HIGH_CONTRAST
+from console.widgets.tones import HIGH_CONTRAST, THEMES
 
 DRAWN_S = 0.25
+RESTS_S = 0.3  # a cursor that only passes by, and a word that is not finished, ask nothing
 DEPTH_MAX = 20  # places that esc goes back through
 START = Place("overview")
-USUAL_THEME = "textual-dark"
+USUAL_THEME = "dark"
 Ask = Callable[..., Awaitable[Mapping[str, Any]]]  # method, path, params, body; raises Refused, Away
 
 
@@ -52,20 +55,25 @@ class Console(App[str]):
         follow: Callable[[], Awaitable[None]],
         measured: set[str],
         read_only: bool = False,
-        theme: str = "",
+        theme: str = USUAL_THEME,
         clock: Callable[[], float] = time.monotonic,
+        rests_s: float = RESTS_S,
     ) -> None:
-        """``follow`` keeps ``model`` true until it is cancelled; ``measured``: what it measures besides."""
+        """``follow`` keeps ``model`` true until it is cancelled; ``measured``: what it measures besides.
+
+        ``theme``: one of THEMES.
+        """
         super().__init__()
+        self.animation_level = "none"  # over SSH each frame of one is a delay
         self.model, self.ask, self.read_only, self.clock = model, ask, read_only, clock
         self._follow, self._measured, self._wanted_theme = follow, measured, theme
-        self._drawn = -1
+        self._drawn, self._rests_s = -1, rests_s
 
     def on_mount(self) -> None:
         self.register_theme(HIGH_CONTRAST)
-        self.theme = self._wanted_theme or USUAL_THEME
+        self.theme = THEMES[self._wanted_theme]
         self.push_screen(screen_of(START))
-        self.run_worker(self._until_over(), exit_on_error=True)
+        self.beside(self, self._until_over, "following")
         self.set_interval(DRAWN_S, self._draw)
 
     async def _until_over(self) -> None:
@@ -83,6 +91,17 @@ class Console(App[str]):
     def _stale(self) -> bool:
         """Also while the link is down: how long it has been is told."""
         return self._drawn != self.model.version or self.model.picture.link.down_since is not None
+
+    def beside(self, of: DOMNode, work: Callable[[], Coroutine[Any, Any, None]], group: str) -> None:
+        """Begins ``work`` while ``of`` is there; what it does already in that group ends."""
+        of.run_worker(cast(Any, work), exclusive=True, group=group)
+
+    def after_rest(self, of: MessagePump, what: Callable[[], None]) -> Timer | None:
+        """``what``, unless it is stopped before the operator has rested for a moment."""
+        if self._rests_s:
+            return of.set_timer(self._rests_s, what)
+        what()
+        return None
 
     # -- the way -----------------------------------------------------------------------------------------
 
@@ -151,9 +170,8 @@ class Console(App[str]):
         self.notify(what, severity="warning", markup=False)
 
 
-def run(where: Where, read_only: bool = False, theme: str = "") -> str:
+def run(where: Where, read_only: bool = False, theme: str = USUAL_THEME) -> str:
     """Until the operator leaves; what it returns is why it ended by itself, if it did."""
-    os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
     api, model = AdminApi(where.urls, where.token, where.ca, where.also_ca), Model()
     following = Following(api, model, _nobody, time.monotonic)
     return Console(model, api.ask, following.run, following.watching, read_only, theme).run() or ""

@@ -104,6 +104,36 @@ def outsiders(root: Path) -> Iterator[str]:
                     yield f"{package}/{file.name} uses pynvml, whose calls may hang: only agent/nvml*.py, in a child"
 
 
+# Where the console draws and talks; everything else in it decides, and is reckoned without terminal, clock and network.
+CONSOLE_DRAWS = {"app", "places", "screens", "widgets", "feed"}
+CONSOLE_DECIDES_WITHOUT = {"textual", "httpx", "asyncio", "socket", "threading", "time", "random", "os"}
+
+
+def impure(console: Path) -> Iterator[str]:
+    """What decides in the console and looks at what only draws or talks."""
+    for file in sorted(console.rglob("*.py")):
+        if room_of(file, console) in CONSOLE_DRAWS:
+            continue
+        for module in imports(file):
+            top, _, rest = module.partition(".")
+            if top in CONSOLE_DECIDES_WITHOUT or (top == "console" and rest.partition(".")[0] in CONSOLE_DRAWS):
+                yield f"console/{file.relative_to(console)} decides, yet imports {module}"
+
+
+def test_what_the_console_decides_it_decides_without_a_terminal():
+    assert not list(impure(ROOT / "console"))
+
+
+def test_a_view_that_draws_is_seen(tmp_path):
+    (tmp_path / "views").mkdir()
+    (tmp_path / "views" / "a.py").write_text("from textual.widget import Widget\nfrom console.widgets import table\n")
+    (tmp_path / "app.py").write_text("import textual\n")
+    assert list(impure(tmp_path)) == [
+        "console/views/a.py decides, yet imports textual.widget",
+        "console/views/a.py decides, yet imports console.widgets",
+    ]
+
+
 def test_imports_only_look_down():
     assert not list(breaches(ROOT / "llmgw"))
 

@@ -1,6 +1,7 @@
 """Before an act: what it would do, why, to whom in full; and nothing without a yes."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import on
@@ -20,8 +21,6 @@ from console.widgets.lines import Lines
 
 if TYPE_CHECKING:
     from console.app import Console
-
-RESTS_S = 0.4  # after the last key a dry run is asked for again
 
 
 class Dialog(ModalScreen[None]):
@@ -95,7 +94,7 @@ class Dialog(ModalScreen[None]):
     def _changed(self) -> None:
         if self._asks is not None:
             self._asks.stop()
-        self._asks = self.set_timer(RESTS_S, self._try)
+        self._asks = self.console.after_rest(self, self._try)
 
     def _try(self) -> None:
         if self.done:
@@ -106,7 +105,7 @@ class Dialog(ModalScreen[None]):
             self._show((line(plain(str(wrong), Tone.BAD)),))
             return
         if calls:
-            self.run_worker(self._dry(calls), exclusive=True, group="dry")
+            self.console.beside(self, partial(self._dry, calls), "dry")
         else:
             self._show(())
 
@@ -153,7 +152,7 @@ class Dialog(ModalScreen[None]):
         self.query_one("#yes", Button).disabled = True
         self.query_one("#no", Button).label = "Close"
         self.query_one("#no").focus()
-        self.run_worker(self._do(calls), exclusive=True, group="do", exit_on_error=True)
+        self.console.beside(self, partial(self._do, calls), "do")
 
     async def _do(self, calls: tuple[Call, ...]) -> None:
         """One after another; one that is refused does not keep the others from it, an address that is away does."""

@@ -1,6 +1,7 @@
 """A place with a table: sorted, filtered, marked, and a pane for the row under the cursor."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from attrs import evolve
@@ -20,7 +21,6 @@ from console.widgets.command import Command
 from console.widgets.lines import Lines
 from console.widgets.table import Table
 
-RESTS_S = 0.3  # a cursor that only passes by asks nothing
 AGAIN_S = 5.0
 
 
@@ -105,7 +105,7 @@ class ListingScreen(PlaceScreen):
         event.stop()
         self.asked = {}
         self._detail(self.picture)
-        self.set_timer(RESTS_S, lambda: self._ask_if(event.row.key if event.row else None))
+        self.console.after_rest(self, lambda: self._ask_if(event.row.key if event.row else None))
 
     def _ask_if(self, key: str | None) -> None:
         if key is not None and key == self.table.key:
@@ -113,7 +113,7 @@ class ListingScreen(PlaceScreen):
 
     def _ask(self) -> None:
         if self.is_current and self.table.key is not None:
-            self.run_worker(self._answers(self.table.key), exclusive=True, group="asked")
+            self.console.beside(self, partial(self._answers, self.table.key), "asked")
 
     async def _answers(self, key: str) -> None:
         """What the pane says besides: a refusal is said in its place, and one that is away shows in the banner."""

@@ -75,7 +75,7 @@ class PlaceScreen(Screen[None]):
 
     def redraw(self) -> None:
         picture, now = self.picture, self.console.clock()
-        self._bar("head").show(frame.head(picture, self.console.read_only))
+        self._bar("head").show(frame.head(picture, now, self.console.read_only))
         self._bar("crumbs").show(frame.crumbs(self.console.way, self.size.width))
         told = frame.banner(picture, now)
         self._bar("banner").set_class(told is not None, "told")

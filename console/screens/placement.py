@@ -18,7 +18,7 @@ from console.views.frame import Hint
 from console.views.placement import Branch, tree
 from console.widgets.bar import Bar
 from console.widgets.command import Command
-from console.widgets.tones import STYLES
+from console.widgets.tones import styles_of
 
 
 class PlacementScreen(PlaceScreen):
@@ -61,7 +61,7 @@ class PlacementScreen(PlaceScreen):
         return line(plain(f"what if {self.what_if}" if self.what_if else "one more replica, as it stands", Tone.DIM))
 
     def action_again(self) -> None:
-        self.run_worker(self._ask(), exclusive=True, group="asked")
+        self.console.beside(self, self._ask, "asked")
 
     async def _ask(self) -> None:
         params = {"what_if": self.what_if} if self.what_if else {}
@@ -83,7 +83,7 @@ class PlacementScreen(PlaceScreen):
     def _hang(self, parent: "TreeNode[None]", branch: Branch) -> None:
         label = Text(no_wrap=True)
         for cell in branch.line.cells:
-            label.append(cell.text, STYLES[cell.tone])
+            label.append(cell.text, styles_of(self.app.theme)[cell.tone])
         if not branch.branches:
             parent.add_leaf(label)
             return

@@ -46,7 +46,7 @@ class ReadingScreen(PlaceScreen):
 
     def _ask(self) -> None:
         if self.is_current:
-            self.run_worker(self._answers(), exclusive=True, group="asked")
+            self.console.beside(self, self._answers, "asked")
 
     async def _answers(self) -> None:
         for name, question in self.asks.items():

@@ -16,26 +16,26 @@ ALL_KEYS: Hint = ("?", "all keys")
 STEP, CUT = " → ", "… → "
 
 
-def head(picture: Picture, read_only: bool) -> Line:
+def head(picture: Picture, now: float, read_only: bool) -> Line:
     if not picture.known:
         return line(plain("llmgw", Tone.STRONG), "  ", plain(_waiting(picture), Tone.BUSY))
     well = sum(not is_broken(node) for node in picture.nodes.values())
     nodes = f"{well}/{len(picture.nodes)} nodes" if picture.nodes else "no nodes"
     who = f"{text(picture.you, 'name', '-')} ({picture.role}{', read-only' if read_only else ''})"
-    return line(plain("llmgw", Tone.STRONG), "  ", leads(picture), f"  {nodes}  {who}")
+    return line(plain("llmgw", Tone.STRONG), "  ", leads(picture, now), f"  {nodes}  {who}")
 
 
 def _waiting(picture: Picture) -> str:
     return f"not reachable: {picture.link.why}" if picture.link.down_since is not None else "asking …"
 
 
-def leads(picture: Picture) -> Cell:
+def leads(picture: Picture, now: float) -> Cell:
     """Who leads, and under which term. A lease that was given back, or has run out, is nobody's."""
     leader = part(picture.leader, "leader")
     who, state, since = text(leader, "who", "somebody"), text(leader, "state"), amount(leader, "since_s")
     if state not in ("leading", "suspended"):
         return plain(f"nobody leads (lease of {who}: {state})" if state else "nobody leads", Tone.BAD)
-    held = "" if since is None else f" for {spanned(since)}"
+    held = "" if since is None else f" for {spanned(since + now - (picture.taken_at or now))}"
     tone = Tone.GOOD if state == "leading" else Tone.WARN
     return plain(f"{who} {state}, term {text(leader, 'term', '-')}{held}", tone)
 

@@ -4,7 +4,7 @@ from rich.text import Text
 from textual.widget import Widget
 
 from console.shown import Line
-from console.widgets.tones import STYLES
+from console.widgets.tones import styles_of
 
 
 class Bar(Widget):
@@ -23,6 +23,7 @@ class Bar(Widget):
 
     def render(self) -> Text:
         text = Text(no_wrap=True, overflow="ellipsis")
+        styles = styles_of(self.app.theme)
         for cell in self.line.cells:
-            text.append(cell.text, STYLES[cell.tone])
+            text.append(cell.text, styles[cell.tone])
         return text

@@ -14,7 +14,7 @@ from textual.strip import Strip
 
 from console.shown import Line, Place
 from console.views.fitting import folded
-from console.widgets.tones import STYLES, segments
+from console.widgets.tones import segments, styles_of
 
 
 class Lines(ScrollView, can_focus=True):
@@ -41,7 +41,6 @@ class Lines(ScrollView, can_focus=True):
         self.said: tuple[Line, ...] = ()
         self.lines: tuple[Line, ...] = ()  # the same, folded to the width
         self.cursor: int | None = None  # of a line that leads somewhere
-        self.styles_by_tone = STYLES
 
     def show(self, lines: Sequence[Line]) -> None:
         """The cursor stays with the place that its line leads to."""
@@ -73,7 +72,7 @@ class Lines(ScrollView, can_focus=True):
         if here:
             text = [Segment(str(self.lines[index]), under + Style(reverse=True, bold=True))]
         else:
-            text = segments(self.lines[index].cells, self.styles_by_tone, under)
+            text = segments(self.lines[index].cells, styles_of(self.app.theme), under)
         return Strip(text).crop(0, width).extend_cell_length(width, under)
 
     def on_resize(self) -> None:

@@ -16,7 +16,7 @@ from textual.strip import Strip
 from console.arranged import GAP, Sight, arranged, widths
 from console.shown import Listing, Row, Tone
 from console.views.fitting import padded
-from console.widgets.tones import STYLES
+from console.widgets.tones import styles_of
 
 MARK, FAULT, NONE = "●", "!", " "
 GUTTER = 2
@@ -63,7 +63,6 @@ class Table(ScrollView, can_focus=True):
         self.rows: Sequence[Row] = ()
         self.marks: set[str] = set()
         self.cursor = 0
-        self.styles_by_tone: Mapping[Tone, Style] = STYLES
         self._widths: tuple[int, ...] = ()
         self._told: str | None = None
 
@@ -142,7 +141,7 @@ class Table(ScrollView, can_focus=True):
             return self._head(under).adjust_cell_length(width, under)
         index = self.scroll_offset.y + y - 1
         if not self.rows and y == 1:
-            return Strip([Segment(padded("  " + self._nothing(), width), under + self.styles_by_tone[Tone.DIM])])
+            return Strip([Segment(padded("  " + self._nothing(), width), under + self._styles[Tone.DIM])])
         if index >= len(self.rows):
             return Strip.blank(width, under)
         here = index == self.cursor
@@ -174,9 +173,13 @@ class Table(ScrollView, can_focus=True):
             parts += [Segment(padded(cell.text, width, column.right), toned), Segment(" " * GAP, style)]
         return Strip(parts)
 
+    @property
+    def _styles(self) -> Mapping[Tone, Style]:
+        return styles_of(self.app.theme)
+
     def _toned(self, tone: Tone, here: bool) -> Style:
         """Under the cursor colours would fight with its own."""
-        return Style() if here and self.has_focus else self.styles_by_tone[tone]
+        return Style() if here and self.has_focus else self._styles[tone]
 
     # -- keys and mouse ----------------------------------------------------------------------------------
 

@@ -1,5 +1,7 @@
 """How a tone looks. Each differs without colours too, as NO_COLOR and the eyes of some want it."""
 
+from collections.abc import Mapping
+
 from rich.segment import Segment
 from rich.style import Style
 from textual.theme import Theme
@@ -41,5 +43,18 @@ HIGH_CONTRAST = Theme(
 )
 
 
-def segments(cells: tuple[Cell, ...], styles: dict[Tone, Style], under: Style) -> list[Segment]:
+THEMES = {
+    "dark": "textual-dark",
+    "light": "textual-light",
+    "terminal": "ansi-dark",
+    "high-contrast": HIGH_CONTRAST.name,
+}
+
+
+def styles_of(theme: str) -> Mapping[Tone, Style]:
+    """``theme``: a name of Textual's."""
+    return CONTRAST if theme == HIGH_CONTRAST.name else STYLES
+
+
+def segments(cells: tuple[Cell, ...], styles: Mapping[Tone, Style], under: Style) -> list[Segment]:
     return [Segment(cell.text, under + styles[cell.tone]) for cell in cells]

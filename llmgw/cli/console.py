@@ -16,8 +16,17 @@ from llmgw.cli.failure import Exit, Failure
 @click.command("console")
 @gateway_options
 @click.option("--read-only", is_flag=True, help="Show no actions, whatever the token's role.")
+@click.option(
+    "--theme",
+    type=click.Choice(["dark", "light", "terminal", "high-contrast"]),
+    default="dark",
+    envvar="LLMGW_THEME",
+    show_envvar=True,
+    show_default=True,
+    help="terminal: its own colours. NO_COLOR is heeded in each.",
+)
 @click.pass_context
-def command(ctx: click.Context, /, read_only: bool, **options: str | None) -> None:
+def command(ctx: click.Context, /, read_only: bool, theme: str, **options: str | None) -> None:
     """Watch and run a cluster in the terminal.
 
     Which one: --url, else --context, else the context in use, else the gateway on this machine, found by its data
@@ -30,7 +39,7 @@ def command(ctx: click.Context, /, read_only: bool, **options: str | None) -> No
     where = _where(said_options(ctx, options))
     from console.app import run
 
-    why = run(where, read_only)
+    why = run(where, read_only, theme)
     if why:
         raise Failure(why)
 

@@ -19,7 +19,7 @@ def opened(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     found, app = [], ModuleType("console.app")
-    app.run = lambda where, read_only: found.append((where, read_only)) or ""
+    app.run = lambda where, read_only, theme: found.append((where, read_only, theme)) or ""
     monkeypatch.setitem(sys.modules, "console.app", app)
     monkeypatch.setattr(console, "is_terminal", lambda: True)
     return found
@@ -33,7 +33,7 @@ def test_what_is_said_on_the_command_line_is_where_it_opens(opened):
     done = llmgw("--url", "https://gw-1:7442/,https://gw-2:7442", "--token", "t", "--read-only")
 
     assert done.exit_code == 0, done.output
-    [(where, read_only)] = opened
+    [(where, read_only, _theme)] = opened
     assert (where.urls, where.token, where.ca, read_only) == (
         ("https://gw-1:7442", "https://gw-2:7442"),
         "t",
@@ -79,7 +79,7 @@ def test_where_it_can_not_open_it_ends_as_ctl_does(opened, tmp_path, words, code
 
 
 def test_why_it_ended_by_itself_is_said_and_is_a_failure(opened, monkeypatch):
-    monkeypatch.setattr(sys.modules["console.app"], "run", lambda where, read_only: "no valid admin token was sent")
+    monkeypatch.setattr(sys.modules["console.app"], "run", lambda *_: "no valid admin token was sent")
 
     done = llmgw("--url", "http://gw:7442", "--token", "t")
 
@@ -109,4 +109,4 @@ def test_the_console_has_the_options_of_ctl():
     ctl = main.get_command(click.Context(main), "ctl")
     options = {name for one in ctl.params for name in one.opts} - {"-o", "--output"}
 
-    assert options | {"--read-only"} == {name for one in console.command.params for name in one.opts}
+    assert options | {"--read-only", "--theme"} == {name for one in console.command.params for name in one.opts}

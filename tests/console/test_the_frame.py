@@ -34,29 +34,29 @@ def of(leader: Json) -> Json:
 def test_the_head_tells_who_leads_how_many_nodes_are_well_and_who_looks() -> None:
     some = picture(nodes={"a": NODE, "b": NODE_2, "c": SICK_NODE, "d": CORDONED})
 
-    assert str(head(some, False)) == "llmgw  vm leading, term 0.1 for 50 s  3/4 nodes  ada (operator)"
-    assert str(head(some, True)).endswith("ada (operator, read-only)")
+    assert str(head(some, NOW, False)) == "llmgw  vm leading, term 0.1 for 80 s  3/4 nodes  ada (operator)"
+    assert str(head(some, NOW, True)).endswith("ada (operator, read-only)")
 
 
 def test_a_node_that_fell_silent_since_the_snapshot_is_not_counted_as_well() -> None:
-    assert "0/1 nodes" in str(head(picture(nodes={"a": {**NODE, "state": "unreachable"}}), False))
+    assert "0/1 nodes" in str(head(picture(nodes={"a": {**NODE, "state": "unreachable"}}), NOW, False))
 
 
 def test_a_cluster_without_nodes_has_none() -> None:
-    assert "no nodes" in str(head(picture(nodes={}), False))
+    assert "no nodes" in str(head(picture(nodes={}), NOW, False))
 
 
 def test_before_the_first_snapshot_the_head_says_what_is_waited_for() -> None:
     asked = Picture()
 
-    assert str(head(asked, False)) == "llmgw  asking …"
-    assert str(head(evolve(asked, link=DOWN), False)) == "llmgw  not reachable: connection refused"
+    assert str(head(asked, NOW, False)) == "llmgw  asking …"
+    assert str(head(evolve(asked, link=DOWN), NOW, False)) == "llmgw  not reachable: connection refused"
 
 
 @pytest.mark.parametrize(
     ("leader", "says", "tone"),
     [
-        ({"who": "a", "state": "leading", "term": "2.11", "since_s": 50.3}, "a leading, term 2.11 for 50 s", Tone.GOOD),
+        ({"who": "a", "state": "leading", "term": "2.11", "since_s": 50.3}, "a leading, term 2.11 for 80 s", Tone.GOOD),
         ({"who": "a", "state": "leading", "term": "2.11", "since_s": None}, "a leading, term 2.11", Tone.GOOD),
         ({"who": "a", "state": "suspended", "term": "2.11"}, "a suspended, term 2.11", Tone.WARN),
         ({"who": "a", "state": "run out", "term": "2.11"}, "nobody leads (lease of a: run out)", Tone.BAD),
@@ -66,7 +66,7 @@ def test_before_the_first_snapshot_the_head_says_what_is_waited_for() -> None:
     ],
 )
 def test_who_leads_is_told_only_of_a_lease_that_holds(leader: Json, says: str, tone: Tone) -> None:
-    cell = leads(picture(leader=of(leader)))
+    cell = leads(picture(leader=of(leader)), NOW)
 
     assert (cell.text, cell.tone) == (says, tone)
 
@@ -164,6 +164,6 @@ def test_hints_fit(some: list[Verb], width: int) -> None:
 def test_nothing_that_is_missing_hinders_the_frame(some: Picture, rng: Random) -> None:
     some = evolve(some, you=with_holes(dict(some.you), rng, 0.5))
 
-    assert str(head(some, read_only=True)).startswith("llmgw")
+    assert str(head(some, NOW, read_only=True)).startswith("llmgw")
     told = banner(some, NOW)
     assert told is None or str(told)
