@@ -80,6 +80,7 @@ class Cluster:
     counts: Counts = field(factory=Counts, init=False)
     proofs: dict[str, Proof] = field(factory=dict, init=False)  # by endpoint id
     quiet: dict[str, int] = field(factory=dict, init=False)  # by endpoint id: scrapes in a row that showed nothing
+    held: dict[str, int] = field(factory=dict, init=False)  # by endpoint id: what the last of those showed
     sent: dict[str, Sent] = field(factory=dict, init=False)  # by node
     store_away: str = field(default="", init=False)
     woke_late_s: float = field(default=0.0, init=False)  # this process was not awake
@@ -142,6 +143,7 @@ class Cluster:
             in_flight,
             self.quiet.get(row.endpoint_id, 0 if has_metrics(engine_of(row.spec)) else QUIET_SAMPLES) >= QUIET_SAMPLES,
             self.moves_off_sick(),
+            self.held.get(row.endpoint_id),
         )
 
     def endpoint(self, id: str) -> LiveEndpoint | None:
@@ -249,7 +251,7 @@ class Cluster:
         endpoints = {row.endpoint_id for row in self.rows.values()}
         instances = {id for row in self.rows.values() for id in row.instances}
         table: tuple[tuple[dict[str, Any], set[str]], ...] = (
-            (self.proofs, endpoints), (self.quiet, endpoints), (self._progress, instances)
+            (self.proofs, endpoints), (self.quiet, endpoints), (self.held, endpoints), (self._progress, instances)
         )  # fmt: skip
         for kept, valid in table:
             for id in [id for id in kept if id not in valid]:

@@ -172,7 +172,7 @@ class Proving:
         engine = prover.client.endpoint.engine
         if not has_metrics(engine):
             return
-        quiet = 0
+        quiet, held = 0, None
         with trio.move_on_after(self.probe().timeout):
             try:
                 status, body = await prover.client.fetch("/metrics", self.probe().answer_max)
@@ -181,9 +181,14 @@ class Proving:
                 status, sample = 0, None  # unknown is not idle
             if status in HAS_NONE:
                 quiet = QUIET_SAMPLES
-            elif status and sample is not None and not (sample.running or 0) + (sample.waiting or 0):
-                quiet = self.cluster.quiet.get(id, 0) + 1
+            elif status and sample is not None:
+                held = (sample.running or 0) + (sample.waiting or 0)
+                quiet = 0 if held else self.cluster.quiet.get(id, 0) + 1
         self.cluster.quiet[id] = quiet
+        if held is None:
+            self.cluster.held.pop(id, None)
+        else:
+            self.cluster.held[id] = held
         self.cluster.wake()
 
     # -- whom -----------------------------------------------------------------------------------------

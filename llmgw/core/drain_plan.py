@@ -207,7 +207,7 @@ def waits_for(seen: Seen, now: ReplicaNow) -> str:
 def _waits(seen: Seen, now: ReplicaNow, requests: Requests) -> str:
     match now.replica.phase:
         case Phase.LEAVING:
-            return f"finishes {requests}" if requests.number else "has no request left and ends"
+            return f"finishes {requests}" if requests.number else _ends(now)
         case Phase.STOPPING | Phase.RESTARTING:
             return f"ends: {now.why}" if now.why else "ends"
     successor = _successor(seen, now)
@@ -224,6 +224,16 @@ def _waits(seen: Seen, now: ReplicaNow, requests: Requests) -> str:
         return f"leaves soon: {successor.name} serves since {successor.healthy_s:.0f} s"
     why = f": {successor.why}" if successor.why else ""
     return f"waits for {successor.name}, which is {successor.standing}{why}"
+
+
+def _ends(now: ReplicaNow) -> str:
+    """Nothing of this gateway's is there; the other control plane may have sent some, or led when they came."""
+    if now.idle or now.held == 0 or now.standing is Standing.GONE:
+        return "has no request left and ends"
+    if now.held is None:
+        return "has no request of this control plane left; its engine has not said yet whether it is idle"
+    what = "request" if now.held == 1 else "requests"
+    return f"waits for its engine, which still has {now.held} {what}, none of them of this control plane"
 
 
 def _stands_in_for(seen: Seen, now: ReplicaNow, successor: ReplicaNow) -> ReplicaNow | None:

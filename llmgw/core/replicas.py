@@ -135,6 +135,7 @@ class ReplicaNow:
     shards: tuple[ShardNow, ...] = ()
     in_flight: int = 0
     idle: bool = True  # its engine runs and holds nothing, as far as anybody can tell
+    held: int | None = None  # requests that its engine said it has, whoever sent them; None: it has not said
     healthy_s: float = 0.0
     age_s: float = 0.0  # in its phase
     out: str = ""  # why it shall go elsewhere, for something of its nodes or GPUs

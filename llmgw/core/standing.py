@@ -23,6 +23,7 @@ def stand(
     in_flight: int = 0,
     idle: bool = True,
     moves_off_sick: bool = False,
+    held: int | None = None,
 ) -> ReplicaNow:
     """``now``: the monotonic clock; ``wall``: the rows' clock; ``progress_s``: since it last got on while starting."""
     shards = tuple(_shard(replica, place, nodes) for place in replica.shards)
@@ -31,7 +32,7 @@ def stand(
     age_s = max(0.0, wall - replica.since)
     out, kind = _out(replica, nodes, moves_off_sick)
     overdue = next((node.overdue for node in _nodes(replica, nodes) if node.overdue), "")
-    return ReplicaNow(replica, standing, why, shards, in_flight, idle, healthy_s, age_s, out, kind, overdue)
+    return ReplicaNow(replica, standing, why, shards, in_flight, idle, held, healthy_s, age_s, out, kind, overdue)
 
 
 def _nodes(replica: Replica, nodes: Mapping[str, NodeNow]) -> Iterator[NodeNow]:

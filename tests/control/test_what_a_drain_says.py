@@ -1,8 +1,12 @@
 """What is said of drains is so: how many were replaced and cut, what a silent node has obeyed, what it waits for."""
 
+import json
+
 from llmgw.core.drain import AtDeadline, Target
 from llmgw.nodes.limits import ClusterLimits
+from llmgw.tasks.memory import MemoryStream
 from tests.control.little_cluster import ANN, little_cluster, want
+from tests.control.little_nodes import Shard
 from tests.control.test_nodes_out_of_service import TWO, aim, busy, drain, state
 
 
@@ -54,3 +58,30 @@ async def test_a_silent_node_has_no_fine_dry_run_and_its_drain_says_what_it_wait
         assert waits.startswith(f"m-1 waits until {node.name} reports, or for ")
         assert waits.endswith(f"s (cluster.node_grace), or for `llmgw ctl nodes lost {node.name}`")
         await little.until(lambda: little.serving() == ["m-2"], 120)
+
+
+async def test_requests_that_came_through_another_control_plane_are_what_it_waits_for(tmp_path, autojump_clock):
+    async with little_cluster(tmp_path, TWO, [want()]) as little:
+        await little.until(little.serving)
+        node = little.home("m-1").name
+        stream = await elsewhere_asked(little.shard("m-1"), tokens=3000)
+        await drain(little, node)
+        waits = "m-1 waits for its engine, which still has 1 request, none of them of this control plane"
+        await little.until(lambda: state(little, node)["waits_on"] == [waits])
+        stream.close()
+        await little.until(lambda: state(little, node)["waits_on"] == ["m-1 has no request left and ends"], 5)
+        await little.until(lambda: state(little, node)["state"] == "drained")
+
+
+async def elsewhere_asked(shard: Shard, tokens: int) -> MemoryStream:
+    """A stream that this leader's gateway knows nothing of."""
+    messages, more = [{"role": "user", "content": "hi"}], {"stream": True, "ignore_eos": True}
+    body = json.dumps({"model": "m", "messages": messages, "max_tokens": tokens, **more}).encode()
+    stream = shard.listener.connect()
+    head = (
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: e\r\n"
+        f"authorization: Bearer {shard.launch.key}\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    await stream.send(head.encode() + body)
+    assert b" 200 " in await stream.receive()
+    return stream
