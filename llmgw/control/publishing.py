@@ -21,6 +21,7 @@ from llmgw.tasks.sockets import joined_address
 Routes = Mapping[str, tuple[Endpoint, ...]]
 # While nothing better serves, traffic flows to a replica whose node is silent: its engine may answer still.
 _ROUTED = frozenset({Standing.SERVING, Standing.UNKNOWN, Standing.GONE})
+_ROUTED_UNTRIED = _ROUTED | {Standing.LOADING}
 
 
 @define(eq=False)
@@ -37,6 +38,13 @@ class Publishing:
     _routes: Routes = field(factory=dict, init=False, repr=False)
     _superseded: set[str] = field(factory=set, init=False)  # replicas
     _endpoints: dict[str, Endpoint] = field(factory=dict, init=False, repr=False)
+    _inherited: frozenset[str] = field(default=frozenset(), init=False)  # endpoints
+
+    def inherit(self, routes: Routes) -> None:
+        """What this gateway serves already, as the term begins: it stays until the first try of each says otherwise."""
+        self._routes = routes
+        self._endpoints = {one.id: one for its in routes.values() for one in its}
+        self._inherited = frozenset(self._endpoints)
 
     def publish(self, seen: Seen) -> None:
         if seen.settled:
@@ -90,8 +98,12 @@ class Publishing:
 
     def _is_routed(self, now: ReplicaNow) -> bool:
         proof = self.cluster.proofs.get(now.replica.endpoint_id, NO_PROOF)
+        if now.replica.phase is not Phase.WANTED:
+            return False
+        if proof.tried_at is None and now.replica.endpoint_id in self._inherited:
+            return now.standing in _ROUTED_UNTRIED
         well = proof.proved_at is not None and proof.failures < self.cluster.limits().canary_failures
-        return well and now.replica.phase is Phase.WANTED and now.standing in _ROUTED
+        return well and now.standing in _ROUTED
 
     def _endpoint(self, now: ReplicaNow, seen: Seen) -> Endpoint | None:
         where = self.cluster.address(now, seen.nodes)

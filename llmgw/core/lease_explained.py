@@ -36,6 +36,7 @@ class Leader:
 class Readiness:
     ready: bool
     why: str
+    elsewhere: bool = False  # others have led since: what this process knows of replicas grows old
 
 
 def changes(before: Leadership, after: Leadership) -> list[Transition]:
@@ -44,9 +45,19 @@ def changes(before: Leadership, after: Leadership) -> list[Transition]:
     other, known = _other(after), _other(before)
     if other is not None and (known is None or (known.holder, known.term) != (other.holder, other.term)):
         told.append(Transition("leader.other", f"{_name(other)} leads, term {other.term}", other.term))
+    if after.conflict is not None and _term_of(after.conflict) != _term_of(before.conflict):
+        told.append(Transition("leader.store_back", conflict(*after.conflict), before.term))
     if after.doubt and after.doubt != before.doubt:
         told.append(Transition("leader.store_back", f"the lease is taken later than usual: {after.doubt}", after.term))
     return told
+
+
+def conflict(agent: str, seen: Term) -> str:
+    return f"{agent} has obeyed another leader under this one's number, term {seen}: the store went back in time"
+
+
+def _term_of(conflict: tuple[str, Term] | None) -> Term | None:
+    return None if conflict is None else conflict[1]
 
 
 def _own(before: Leadership, after: Leadership) -> list[tuple[str, str]]:
@@ -100,7 +111,7 @@ def readiness(it: Leadership, now: float, offline_grace: float) -> Readiness:
         seen_s = now - it.next_seen_at
         if seen_s < it.limits.handover and not (it.row is not None and it.row.ready):
             return Readiness(True, "handed over, and the next leader is not ready yet")
-    return Readiness(False, "does not lead")
+    return Readiness(False, "does not lead", elsewhere=True)
 
 
 def has_handed_over(it: Leadership, now: float) -> bool:

@@ -51,6 +51,10 @@ class LeaderViews:
         readiness = self.leadership.readiness(config.store.offline_grace)
         return "" if readiness.ready else f"stands by: {readiness.why}"
 
+    def another_leads(self) -> bool:
+        """Replicas are another control plane's to change, and clients should go there."""
+        return self.leadership.readiness(self.parts.config.store.offline_grace).elsewhere
+
     def store_away_s(self) -> float:
         """Since the store last answered; 0: it does."""
         return max(self.parts.keys.stale_s, self.leadership.away_s)

@@ -15,6 +15,7 @@ from attrs import define, evolve, field
 from llmgw.admin.services import ClusterServices, LeaderServices
 from llmgw.config import Config
 from llmgw.control.publishing import Routes
+from llmgw.control.standing_aside import StandingAside
 from llmgw.control.tenure import Tenure
 from llmgw.core.lease_explained import Transition
 from llmgw.core.replicas import Proof
@@ -41,14 +42,14 @@ FROM_ELSEWHERE = "leader.other"  # not ours to tell: its leader does
 
 @define(eq=False)
 class Terms:
-    """Made by ``await Terms.load(…)``. ``take_over`` puts a config into force, ``route`` the replicas that serve."""
+    """Made by ``await Terms.load(…)``. ``take_over`` puts a config into force."""
 
     base: Base
     leadership: Leadership
     environ: Mapping[str, str]
     take_over: Callable[[Config], None]
-    route: Callable[[Routes], None]
     views: LeaderViews = field(init=False)
+    aside: StandingAside = field(init=False)
     leading: Leading = field(init=False)
     cluster: ClusterServices = field(init=False)
     house: House = field(init=False)
@@ -67,8 +68,13 @@ class Terms:
         take_over: Callable[[Config], None],
         route: Callable[[Routes], None],
     ) -> "Terms":
-        terms = cls(base, leadership, environ, take_over, route)
+        """``route``: puts the replicas that serve into force."""
+        terms = cls(base, leadership, environ, take_over)
         terms.views = LeaderViews(leadership, base.parts, base.store)
+        parts = base.parts
+        terms.aside = StandingAside(
+            terms.views.another_leads, lambda: parts.config.door.balancer_pause, parts.gate.running.values, route
+        )
         terms.leading = await terms._made(NO_TERM)
         identity = base.identity
         terms.house = House(
@@ -95,6 +101,7 @@ class Terms:
         yield "leadership", self.leadership.run
         yield "what is wanted", self._follow
         yield "whether it serves", self._tell_whether_it_serves
+        yield "standing aside", self.aside.run
         if self.base.identity is not None:
             yield "certificate for agents", self.base.identity.follow
 
@@ -130,6 +137,7 @@ class Terms:
         if before is not None and before.term == term:
             leading.cluster.go_on_from(before.cluster)
         self._take_up(leading)
+        leading.passes.publishing.inherit(self.aside.lead(leading.cluster.rows))
         try:
             async with trio.open_nursery() as services:
                 for name, service in leading.services():
@@ -167,7 +175,7 @@ class Terms:
     async def _made(self, term: Term, proofs: Mapping[str, Proof] = MappingProxyType({})) -> Leading:
         part = object()
         leads = partial(self._leads, part)
-        return await Leading.load(self.base, term, part, leads, self.route, self._met_newer, proofs)
+        return await Leading.load(self.base, term, part, leads, self.aside.route, self._met_newer, proofs)
 
     def _take_up(self, leading: Leading) -> None:
         """From here on nodes and operators are this one's, and nobody else's: there is one truth at a time."""

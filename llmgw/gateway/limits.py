@@ -27,8 +27,9 @@ class DoorLimits:
     connections_max: int = setting(10_000, Unit.COUNT, "open client connections; beyond it the oldest idle one goes")
     per_ip_max: int = setting(0, Unit.COUNT, "open connections of one address; 0: no limit", at_least=0)
     balancer_pause: float = setting(
-        10.0, Unit.SECONDS, "at SIGTERM, /ready is 503 for this long before the door closes"
-    )
+        10.0, Unit.SECONDS,
+        "/ready is 503 for this long before the door closes at SIGTERM, or before who leads no more refuses",
+    )  # fmt: skip
     shutdown_grace: float = setting(60.0, Unit.SECONDS, "then running requests may take this long to end")
 
 

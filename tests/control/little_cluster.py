@@ -101,8 +101,8 @@ class Little:
 
     # -- leaders ----------------------------------------------------------------------------------------
 
-    async def lead(self) -> None:
-        """A new process takes the store."""
+    async def lead(self, serving: Mapping[str, tuple[Endpoint, ...]] | None = None) -> None:
+        """A new process takes the store; or one whose gateway is ``serving`` these already."""
         where = self.where
         store = (
             open_store(Place(where, where / "llmgw.db"), lambda: inline) if isinstance(where, Path) else where.open()
@@ -115,6 +115,9 @@ class Little:
         made.registry.on_link = lambda node: made.cluster.wake()
         made.passes.came_back = partial(_came_back, made)
         made.desired.take(list(self.wants.values()))
+        if serving is not None:
+            made.passes.publishing.inherit(serving)
+            self._route(made, serving)
         connect = network(self.nodes)
         self.proving = Proving(
             made.cluster, SECRET, lambda one: EngineClient(one, connect), lambda: self.probe, self._failed

@@ -3,6 +3,8 @@
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 import trio
@@ -11,8 +13,8 @@ from agent.link import STEADY_S
 from tests.deploy.test_alerts import metrics_named
 from tests.journeys.clustering import Traffic, begin, model
 from tests.journeys.pairs import Pair, pair
-from tests.journeys.running import House, values
-from tests.journeys.talking import Clients, chat
+from tests.journeys.running import Gateway, House, values
+from tests.journeys.talking import Clients, chat, complete
 from tests.postgres_server import Server, running
 
 TTL_S = 10.0
@@ -171,6 +173,58 @@ async def test_while_the_database_is_away_what_runs_is_served_on(home: House, aw
         assert traffic.failed() == []
         assert made.leading.running() == before
         await until(made, lambda: rows(server) == len(traffic.asked))
+
+
+async def test_who_led_last_serves_until_balancers_have_noticed_and_nothing_new_after_that(home: House, database: str):
+    with pair(home, database, model(decode_rate=20), nodes=3, pause="2s") as made:
+        await until(made, lambda: made.serves(2))
+        one, two = (made.planes[name].gateway for name in ("gw-1", "gw-2"))
+        clients = Clients(one, one.make_key())
+        streams: list[bool] = []
+
+        async def stream() -> None:
+            answer = await clients.ask(chat("long", stream=True, max_tokens=300))
+            streams.append(complete(answer, 300))
+
+        async def status() -> int:
+            return (await clients.ask(chat("short", max_tokens=1))).status
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(stream)
+            await until(made, lambda: len(made.planes["gw-1"].get("/requests/running")["requests"]) == 2)
+            await ctl(two, "leader", "resign")
+            await until(made, lambda: not made.planes["gw-1"].ready(), 10)
+            assert await status() == 200, "balancers have not noticed yet"
+            await until(made, lambda: {each["state"] for each in own(one, "endpoints")["endpoints"]} == {"leaving"}, 5)
+            answer = await clients.ask(chat("late", max_tokens=1))
+            assert (answer.status, answer.headers["retry-after"]) == (503, "2")
+
+            # The streams that run there are what a drain waits for; new requests would hold it up for ever.
+            node = made.leading.replicas()[0]["shards"][0]["node"]
+            await ctl(two, "drain", node)
+            waits = "waits for its engine, which still has 1 request"
+            await until(made, lambda: waits in "; ".join(drain(made, node)["waits_on"]), 10)
+        assert streams == [True, True]
+        await until(made, lambda: drain(made, node)["state"] == "drained", 20)
+
+        await ctl(two, "leader", "resign")
+        await until(made, lambda: made.leader() == "gw-1" and made.planes["gw-1"].ready(), 3)
+        assert await status() == 200, "it leads again"
+
+
+async def ctl(gateway: Gateway, *words: str) -> Any:
+    """Beside the clients' turns."""
+    return await trio.to_thread.run_sync(partial(gateway.ctl, *words))
+
+
+def own(gateway: Gateway, what: str) -> Any:
+    """What that process itself has."""
+    return gateway.admin("GET", f"/admin/v1/{what}").json()
+
+
+def drain(made: Pair, node: str) -> Any:
+    return made.leading.get(f"/nodes/{node}/drain")["drain"]
 
 
 def rows(server: Server) -> int:
