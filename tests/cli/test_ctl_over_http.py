@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from llmgw.cli import main
+from llmgw.cli.ctl.contexts import Contexts
 from llmgw.core.identity import digest
 
 KEY = {
@@ -447,6 +448,13 @@ def test_contexts_are_remembered_used_and_forgotten(admin, tmp_path):
     file.chmod(0o644)
     readable = run("--context", "prod", "status")
     assert (readable.exit_code, "chmod 600" in readable.stderr) == (2, True)
+
+
+def test_a_contexts_bundle_is_found_from_any_folder(admin, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = ["ctl", "context", "add", "lab", "--url", admin.url, "--token", "x", "--ca", "ca.pem"]
+    assert CliRunner().invoke(main, said).exit_code == 0
+    assert Contexts.read().find("lab").ca == str(tmp_path / "ca.pem")
 
 
 def test_each_command_about_contexts_answers_in_json_when_asked_to(admin):

@@ -1,6 +1,7 @@
 """``llmgw ctl context``: the gateways ctl knows by name."""
 
 import sys
+from pathlib import Path
 
 import click
 
@@ -31,7 +32,8 @@ def add(session: Session, name: str, url: str, token: str | None, ca: str | None
     if not NAME.fullmatch(name):
         raise Failure(f"{name!r} is no name for a context", Exit.USAGE, "letters, digits, dot, dash, underscore")
     contexts = Contexts.read()
-    contexts.named[name] = Named(",".join(admin_urls(url)), _token(token), ca)
+    bundle = str(Path(ca).expanduser().absolute()) if ca else None  # it is used from any folder
+    contexts.named[name] = Named(",".join(admin_urls(url)), _token(token), bundle)
     if use or (use is None and contexts.current is None):
         contexts.current = name
     contexts.write()
