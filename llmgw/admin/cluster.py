@@ -18,6 +18,7 @@ from llmgw.admin.gatekeeping import (
     why_asked,
     why_in,
 )
+from llmgw.admin.leadership import not_leading
 from llmgw.admin.services import AdminServices, ClusterServices
 from llmgw.control import joining, node_views
 from llmgw.control.nearest import meant
@@ -179,6 +180,9 @@ def _explanations(api: Blueprint, services: AdminServices, keeper: Gatekeeper) -
     @api.get("/explain/gpu/<name>/<which>")
     @keeper.needs(Role.VIEWER)
     async def explain_gpu(name: str, which: str) -> Any:
+        leader = services.leadership.standby_of()
+        if leader is not None:  # nodes tell of their GPUs to the leader alone, and none of it is stored
+            raise not_leading(leader.name, leader.admin)
         return explanation_json(done(cluster.explaining.gpu(name, which)))
 
 

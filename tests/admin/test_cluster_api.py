@@ -435,6 +435,13 @@ async def test_a_gpu_is_explained_by_index_or_uuid(full, which):
     assert told["would_change_it"] == ["a reboot of the node"]
 
 
+async def test_a_gpu_of_a_node_that_was_not_heard_yet_is_not_said_to_be_missing(full):
+    full.plane.registry.nodes.clear()
+    status, told = await say(full, "GET", "/explain/gpu/node-1/0")
+    assert (status, told["error"]["code"]) == (409, "refused")
+    assert told["error"]["message"] == "node-1 has not reported since this control plane began to lead"
+
+
 async def test_a_silent_node_is_unreachable_and_its_replica_unknown(full, autojump_clock):
     await trio.sleep(6)
     reports(full.plane, "node-1")

@@ -43,6 +43,13 @@ async def test_what_a_standby_reads_from_the_store_has_its_age(desk: Desk, path:
     assert (answer.headers["x-llmgw-leader"], answer.headers["x-llmgw-age"]) == ("https://gw-1:7442", "0.2")
 
 
+async def test_only_the_leader_knows_of_gpus_and_a_standby_says_who_that_is(desk: Desk) -> None:
+    desk.standby_of = GW1
+    answer = await ask(desk.app(), "GET", "/admin/v1/explain/gpu/node-1/0", desk.bearer(Role.VIEWER))
+    error = (await answer.get_json())["error"]
+    assert (answer.status_code, error["code"], error["leader"]) == (421, "not_leading", "https://gw-1:7442")
+
+
 async def test_the_event_feed_of_a_standby_would_be_silent_so_it_is_refused(desk: Desk) -> None:
     desk.standby_of = GW1
     answer = await ask(desk.app(), "GET", "/admin/v1/events", desk.bearer(Role.VIEWER))
