@@ -116,7 +116,8 @@ class Explaining:
         if node not in seen.nodes:
             return Declined("not_found", f"no node is called {node!r}", _names(seen))
         if seen.nodes[node].heard_s is None:
-            return Declined("refused", f"{node} has not reported since this control plane began to lead", "llmgw ctl nodes")
+            why = f"{node} has not reported since this control plane began to lead"
+            return Declined("refused", why, "llmgw ctl nodes")
         offers = board_of(seen.nodes, seen.replicas.values()).offer(node).gpus
         found = [o for o in offers if which == str(o.gpu.index) or (which and o.gpu.uuid.startswith(which))]
         if len(found) != 1:
