@@ -161,6 +161,20 @@ def test_nobody_leading_for_long_is_75(planes, monkeypatch):
     assert "no control plane leads; `llmgw ctl leader` says why; nothing was changed" in result.output
 
 
+def test_while_nobody_leads_nobody_can_hand_over_and_whoever_comes_next_is_left_alone(planes):
+    plane = planes("")
+    result = ctl(plane.url, "leader", "resign")
+    assert result.exit_code == 75
+    assert "no control plane leads" in result.output
+    assert plane.asked == ["POST /admin/v1/leader/resign"], "asked once"
+
+
+def test_who_hands_over_is_found_like_any_leader(planes):
+    leads = planes()
+    ctl(planes(leads.url).url, "leader", "resign")
+    assert leads.asked == ["POST /admin/v1/leader/resign"]
+
+
 def test_two_that_name_each_other_end_as_nobody_leading(planes, monkeypatch):
     monkeypatch.setattr(http, "PATIENCE_S", 0.05)
     one, other = planes(""), planes("")

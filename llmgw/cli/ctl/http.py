@@ -35,6 +35,7 @@ HINTS = {
 }
 PATIENCE_S, PAUSE_S = 15.0, 0.5  # while nobody leads; a failover is shorter
 HOPS_MAX = 4
+RESIGN = "/leader/resign"  # meant for whoever leads now: whoever comes next is not to lose the lead at once
 
 
 class NotLeading(Failure):
@@ -144,13 +145,17 @@ class HttpApi:
             self._at(url)
 
     def ask(self, method: str, path: str, params: Mapping[str, Any] | None = None, body: Any = None) -> Any:
-        value, headers = self._led(lambda url: self._at(url).ask(method, path, params, body), method == "GET")
+        asked = partial(self._answer, method, path, params, body)
+        value, headers = self._led(asked, method == "GET", patient=path != RESIGN)
         leader = headers.get(LEADER)
         if leader is None:
             return value
-        return self._better(
-            leader, headers.get(AGE, "0"), value, lambda url: self._at(url).ask(method, path, params, None)
-        )
+        return self._better(leader, headers.get(AGE, "0"), value, asked)
+
+    def _answer(
+        self, method: str, path: str, params: Mapping[str, Any] | None, body: Any, url: str
+    ) -> tuple[Any, httpx.Headers]:
+        return self._at(url).ask(method, path, params, body)
 
     @contextmanager
     def stream(self, path: str, params: Mapping[str, Any], headers: Mapping[str, str]) -> Iterator[Iterator[bytes]]:
@@ -178,8 +183,10 @@ class HttpApi:
             self._known[url] = self._make(url)
         return self._known[url]
 
-    def _led(self, ask: Callable[[str], Any], harmless: bool) -> Any:
-        """The answer of whoever leads, where only the leader may give it. ``harmless``: it may be asked twice."""
+    def _led(self, ask: Callable[[str], Any], harmless: bool, patient: bool = True) -> Any:
+        """The answer of whoever leads, where only the leader may give it. ``harmless``: it may be asked twice;
+        ``patient``: while nobody leads it is asked again.
+        """
         until, hops = time.monotonic() + PATIENCE_S, 0
         while True:
             try:
@@ -189,7 +196,7 @@ class HttpApi:
                     hops += 1
                     self._prefer(refusal.leader)
                     continue
-            if time.monotonic() > until:
+            if not patient or time.monotonic() > until:
                 hint = "`llmgw ctl leader` says why; nothing was changed"
                 raise Failure("no control plane leads", Exit.LOST_LEADERSHIP, hint, NOT_LEADING)
             if not self._waiting:
