@@ -38,7 +38,7 @@ from llmgw.core.lease_facts import (
     Told,
     WorkEnded,
 )
-from llmgw.core.lease_state import Attempt, Leadership, Role, Sent
+from llmgw.core.lease_state import TICK_S, Attempt, Leadership, Role, Sent
 from llmgw.core.term import Term
 
 RETRY_S = 0.25  # after a statement without an answer, while leading
@@ -208,6 +208,8 @@ def _told(it: Leadership, told: Told, now: float) -> Leadership:
     seen, recent = told.seen, 2 * it.limits.ttl
     if not it.leads or not (seen.is_newer_than(it.term) or seen.conflicts_with(it.term)):
         return it
+    if seen.conflicts_with(it.term):
+        it = evolve(it, conflict=(told.agent, seen))
     if told.heard_s is not None and told.heard_s < recent:
         why = f"{told.agent} heard the leader of term {seen} {told.heard_s:.1f} s ago, this one's is {it.term}"
         return _leaving(it, now, why, recent - told.heard_s)
@@ -231,8 +233,9 @@ def ticked(it: Leadership, now: float) -> Leadership:
     """Before anything else is looked at: whether nothing ran for too long, and whether trust has ended."""
     stalled, gap = it.stalled(now), now - it.ticked_at
     it = evolve(it, ticked_at=now)
-    if it.leads and stalled:
-        it = evolve(_role(it, Role.SUSPENDED, now, f"nothing ran here for {gap:.1f} s"), suspended_at=now)
+    if it.leads and stalled:  # when it began is known as far as ticks tell
+        why = f"nothing ran here for {gap - TICK_S:.1f} to {gap:.1f} s"
+        it = evolve(_role(it, Role.SUSPENDED, now, why), suspended_at=now)
     if it.leads and now >= it.trusted_until:
         it = _down(it, now, f"its lease was not renewed for {it.limits.trusted:g} s: {it.away_why or it.why}")
     return it

@@ -155,8 +155,9 @@ def _verdict(it: Leadership, now: float) -> str:
 def _because(it: Leadership, now: float) -> list[Fact]:
     facts = [Fact(it.why, now - it.since)]
     if it.leads:
-        facts.append(Fact(f"its lease is good for {it.trusted_until - now:.1f} s more, renewed {it.renewals} times"))
-    if it.row is not None and (it.leads or it.row_at >= it.led_until):
+        renewals = "1 renewal" if it.renewals == 1 else f"{it.renewals} renewals"
+        facts.append(Fact(f"its lease is good for {it.trusted_until - now:.1f} s more, after {renewals}"))
+    elif it.row is not None and it.row_at >= it.led_until:  # a leader writes the row and does not read it
         row = it.row
         what = "released" if row.released else f"good for {row.remaining_s:.1f} s by the database's clock"
         facts.append(Fact(f"the lease row, number {row.seq}, was {what}", now - it.row_at))

@@ -422,6 +422,19 @@ def test_a_leader_told_of_a_later_term_lifts_its_own_if_nobody_heard_that_leader
     assert [told.kind for told in changes(before, part.it)] == ["leader.lifted"]
 
 
+@pytest.mark.parametrize("heard_s", [None, 3.0])
+def test_another_leader_of_the_same_number_is_an_alarm_once_whether_the_term_is_lifted_or_not(heard_s):
+    before = Part().leads().it
+    part = Part().leads().tell(Told("node-1", Term(1, 8, "x"), heard_s))
+    told = [one for one in changes(before, part.it) if one.kind == "leader.store_back"]
+    assert [one.sentence for one in told] == [
+        "node-1 has obeyed another leader under this one's number, term 1.8: the store went back in time"
+    ]
+    again = part.it
+    part.tell(Told("node-2", Term(1, 8, "x"), heard_s))
+    assert "leader.store_back" not in [one.kind for one in changes(again, part.it)]
+
+
 def test_it_steps_down_and_stays_out_if_an_agent_did():
     part = Part().leads().tell(Told("node-1", Term(2, 1, "x"), 5.0))
     assert part.it.role is Role.LEAVING
@@ -515,6 +528,17 @@ def test_who_led_last_is_shown_while_the_store_does_not_answer():
     assert (shown.who, shown.here, shown.state, shown.term) == ("north", True, "run out", Term(1, 8, "fresh"))
     assert shown.margin_s == pytest.approx(-5, abs=0.2)
     assert "lease row" not in str(explain(part.it, part.now).because)
+
+
+def test_a_leader_says_nothing_of_a_row_that_it_read_before_it_led():
+    part = Part().leads().wait(2).does(Renew, Renewed(52))
+    said = [fact.text for fact in explain(part.it, part.now).because]
+    assert said == ["it took the lease, term 1.8", "its lease is good for 8.0 s more, after 1 renewal"]
+
+
+def test_how_long_nothing_ran_is_said_as_well_as_ticks_know_it():
+    part = Part().leads().stall(3).tell(Ticked())
+    assert part.it.why == "nothing ran here for 2.5 to 3.0 s"
 
 
 def test_another_leader_is_shown_with_its_addresses_and_when_it_was_seen():

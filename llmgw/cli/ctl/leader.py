@@ -10,6 +10,7 @@ from llmgw.cli.ctl.show import Column, print_json, spanned, table
 from llmgw.cli.failure import Exit, Failure
 
 COLUMNS = (Column("WHAT", "what"), Column("", "value"))
+LEADS = ("leading", "suspended")
 
 
 @click.group("leader", cls=ListingGroup)
@@ -26,14 +27,15 @@ def command(ctx: click.Context) -> None:
 def resign(session: Session, why: str) -> None:
     """Hand over to another control plane. No request fails; engines and agents notice nothing.
 
-    Whoever leads is asked, and stays out for one lease.ttl. With no other control plane up nobody leads until then.
+    Whoever leads is asked, and stays out until another one has led, at most for one lease.ttl. With no other control
+    plane up nobody leads until then. Exit code 75: nobody leads.
     """
     answer = session.post("/leader/resign", {"why": why})
     if session.output == JSON:
         print_json(answer)
         return
-    stays_out = f"{answer['stays_out_s']:g} s"
-    click.echo(f"term {answer['resigned']} is given back, and that control plane stays out for {stays_out}")
+    out = f"that control plane stays out until another one has led, at most {answer['stays_out_s']:g} s"
+    click.echo(f"term {answer['resigned']} is given back; {out}")
     click.echo("next: llmgw ctl leader")
 
 
@@ -45,15 +47,16 @@ def _show(session: Session) -> None:
         raise Failure("nobody leads, as far as is known here", Exit.LOST_LEADERSHIP, "llmgw ctl explain leader")
     else:
         table(_rows(answer), COLUMNS)
-    if answer["leader"] is None or answer["leader"]["state"] not in ("leading", "suspended"):
+    if answer["leader"] is None or answer["leader"]["state"] not in LEADS:
         raise SystemExit(int(Exit.LOST_LEADERSHIP))
 
 
 def _rows(answer: dict[str, Any]) -> list[dict[str, str]]:
     leader = answer["leader"]
+    leads = leader["state"] in LEADS  # else nobody is asked where its engines are
     named = {
         "leader": f"{leader['who']}" + (" (asked here)" if leader["here"] else ""),
-        "state": leader["state"] + ("" if leader["ready"] else ", without an engine that serves"),
+        "state": leader["state"] + (", without an engine that serves" if leads and not leader["ready"] else ""),
         "term": leader["term"],
         "since": "-" if leader["since_s"] is None else spanned(leader["since_s"]),
         "good for": _good_for(leader["margin_s"]),
