@@ -64,6 +64,7 @@ class Leadership:
     ready: bool = False
     said_ready: bool = False
     lift_above: Term | None = None
+    conflict: tuple[str, Term] | None = None  # an agent, and the other leader's term of our number that it has obeyed
     attempt: Attempt | None = None
     # -- what we know --
     sent: Sent | None = None

@@ -17,7 +17,7 @@ from llmgw.store.leader import fence
 async def leadership_on(store: Store, limits: LeaseLimits) -> Alone | Candidacy:
     url = store.place.url
     if url is None:
-        return await Alone.load(store)
+        return await Alone.load(store, limits)
     from llmgw.store.connecting import Target, connect
     from llmgw.store.lease import PostgresLease
 
