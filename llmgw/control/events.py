@@ -25,7 +25,7 @@ KINDS = frozenset(
     " replica.created replica.started replica.blocked replica.ready replica.out replica.failed replica.renewed"
     " replica.waiting replica.leaving replica.returned replica.stopping replica.gone replica.settled"
     " model.applied model.scaled leader.began leader.ended leader.suspended leader.resumed leader.lifted"
-    " leader.store_back leader.doubts leader.trusts config.applied"
+    " leader.store_back leader.misfit leader.doubts leader.trusts config.applied"
     " operator.acted endpoint.target".split()
 )
 

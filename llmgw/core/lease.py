@@ -118,6 +118,9 @@ def _looked(it: Leadership, row: LeaseRow, now: float) -> Leadership:
     # What was not watched for a whole ttl may have been written and taken back meanwhile.
     same = known is not None and known.sight == row.sight and now - it.row_at < it.limits.ttl
     back = known is not None and (row.age < known.age or row.timeline < known.timeline)
+    if known is not None and row.holder != it.holder:
+        between_s = now - it.row_at + it.limits.call_within  # the first answer may have been on its way for so long
+        it = evolve(it, misfits=it.misfits.after(known, row, between_s, it.addresses.name, it.limits.ttl))
     it = evolve(
         it,
         row=row,

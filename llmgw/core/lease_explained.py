@@ -47,6 +47,10 @@ def changes(before: Leadership, after: Leadership) -> list[Transition]:
         told.append(Transition("leader.other", f"{_name(other)} leads, term {other.term}", other.term))
     if after.conflict is not None and _term_of(after.conflict) != _term_of(before.conflict):
         told.append(Transition("leader.store_back", conflict(*after.conflict), before.term))
+    if other is not None:
+        known_ones = {one.field for one in before.misfits.sure}
+        new = (one for one in after.misfits.sure if one.field not in known_ones)
+        told += [Transition("leader.misfit", one.says, other.term) for one in new]
     if after.doubt and after.doubt != before.doubt:
         told.append(Transition("leader.store_back", f"the lease is taken later than usual: {after.doubt}", after.term))
     return told
@@ -162,6 +166,8 @@ def _because(it: Leadership, now: float) -> list[Fact]:
         what = "released" if row.released else f"good for {row.remaining_s:.1f} s by the database's clock"
         facts.append(Fact(f"the lease row, number {row.seq}, was {what}", now - it.row_at))
         facts.append(Fact("nobody was seen to write it since", now - it.unchanged_since))
+    if not it.leads:
+        facts += [Fact(one.says) for one in it.misfits.sure]
     if it.doubt:
         facts.append(Fact(f"released counts for nothing yet: {it.doubt}"))
     if it.away_since is not None:

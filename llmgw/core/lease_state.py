@@ -10,6 +10,7 @@ from math import inf
 from attrs import field, frozen
 
 from llmgw.core.lease_facts import Addresses, Call, LeaseLimits, LeaseRow, Right
+from llmgw.core.lease_misfits import Misfits
 from llmgw.core.term import NO_TERM, Term
 
 TICK_S = 0.5  # at least this often something is told, so that a stall is noticed
@@ -72,6 +73,7 @@ class Leadership:
     row: LeaseRow | None = None
     row_at: float = -inf
     unchanged_since: float = -inf
+    misfits: Misfits = field(factory=Misfits)
     doubted_at: float = -inf  # the store was seen to have gone back in time
     away_since: float | None = None  # the first statement without an answer since the last with one
     away_why: str = ""
