@@ -30,6 +30,7 @@ test-slow: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python bench/links.py
 	$(BIN)/python bench/cluster.py
+	$(BIN)/python bench/terminal.py
 	$(BIN)/python bench/run.py
 
 lint: $(STAMP)

@@ -3,6 +3,7 @@
 Nothing is drawn while nothing changes, and a flood of changes is drawn at most ``DRAWN_S`` apart.
 """
 
+import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, cast
@@ -102,6 +103,14 @@ class Console(App[str]):
             return of.set_timer(self._rests_s, what)
         what()
         return None
+
+    def _fatal_error(self) -> None:
+        """One line instead of Textual's report, which shows every value there was; LLMGW_DEBUG=1 shows it."""
+        if os.environ.get("LLMGW_DEBUG"):
+            super()._fatal_error()
+            return
+        error = self._exception
+        self.exit(f"the console failed: {type(error).__name__}: {error}; LLMGW_DEBUG=1 shows where", return_code=1)
 
     # -- the way -----------------------------------------------------------------------------------------
 

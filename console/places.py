@@ -30,18 +30,25 @@ VIEWS: Mapping[str, View] = {
     view.kind: view
     for view in (
         View("nodes", nodes.nodes, nodes.node_detail, nodes.ask_node, NODE_ACTS),
-        View("node", nodes.gpus, nodes.gpu_detail, nodes.ask_gpu, NODE_ACTS, subject_of=_whole),
-        View("gpu", replicas.on_gpu, replicas.replica_detail, replicas.ask_replica, REPLICA_ACTS),
+        View(
+            "node", nodes.gpus, nodes.gpu_detail, nodes.ask_gpu, NODE_ACTS, about=nodes.node_detail, subject_of=_whole
+        ),
+        View(
+            "gpu", replicas.on_gpu, replicas.replica_detail, replicas.ask_replica, REPLICA_ACTS, about=nodes.gpu_detail
+        ),
         View("models", replicas.models, replicas.model_detail, replicas.ask_model, ("scale", "restart")),
         View("replicas", replicas.replicas, replicas.replica_detail, replicas.ask_replica, REPLICA_ACTS),
-        View("replica", replicas.shards, replicas.shard_detail, replicas.ask_shard, REPLICA_ACTS, subject_of=_whole),
+        View(
+            "replica", replicas.shards, replicas.shard_detail, replicas.ask_shard, REPLICA_ACTS,
+            about=replicas.replica_detail, subject_of=_whole,
+        ),
         View("queues", queues.listing, queues.detail, queues.asks),
         View("requests", requests.running, requests.detail, requests.asks, ("cancel",), RUNNING),
         View("recent", requests.recent, requests.detail, requests.asks, (), RECENT),
         View("events", events.listing, events.detail, newest_last=True),
         View("drains", drains.listing, drains.detail, drains.asks, ("uncordon", "drain")),
     )
-}
+}  # fmt: skip
 SCREENS: Mapping[str, type[ListingScreen]] = {
     "events": EventsScreen, "requests": RequestsScreen, "recent": RequestsScreen,
 }  # fmt: skip

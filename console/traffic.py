@@ -122,7 +122,7 @@ def _rates(passed: Counts, span_s: float, bounds_s: Sequence[float]) -> Rates:
 
 def _quantile(counts: Sequence[int], bounds_s: Sequence[float]) -> float | None:
     wanted, seen = SHARE * sum(counts), 0
-    for count, bound_s in zip(counts, (*bounds_s, bounds_s[-1]), strict=False):
+    for count, bound_s in zip(counts, (*bounds_s, *bounds_s[-1:]), strict=False):
         seen += count
         if count and seen >= wanted:
             return bound_s

@@ -95,7 +95,7 @@ class Following:
         answer = await self.api.answer("GET", "/snapshot")
         said, now = answer.value, self.clock()
         self._is_ours(answer)
-        if not self.model.take_snapshot(said, now, answer.age_s or 0.0) and answer.age_s is None:
+        if not _understood(self.model.take_snapshot, said, now, answer.age_s or 0.0) and answer.age_s is None:
             raise Away(f"{answer.url} leads, and is behind what was seen before")
         self._taken_at = now
         self.model.outdated = self.model.outdated or self._at > said["seq"]
@@ -138,7 +138,7 @@ class Following:
         asked = {"limit": REMEMBERED} if since is None else {"since": since, "limit": EVENTS_MAX}
         said = await self.api.ask("GET", "/events", asked)
         for event in said["events"]:
-            self.model.take_event(event)
+            _understood(self.model.take_event, event)
         if said["missed"]:
             self.model.take_missed(said["missed"])
         self._at = int(said["last"])
@@ -161,9 +161,9 @@ class Following:
 
     def _take(self, told: Told) -> None:
         if told.kind == MISSED and not told.id:
-            self.model.take_missed(int(told.data["missed"]))
+            _understood(self.model.take_missed, int(told.data["missed"]))
         elif told.data is not None:
-            self.model.take_event(told.data)
+            _understood(self.model.take_event, told.data)
         if told.id:
             self._at = int(told.id)
 
@@ -190,7 +190,7 @@ class Following:
             if refusal.status in UNKNOWN_TOKEN:
                 raise
             return
-        self.model.take_live(name, said, self.clock())
+        _understood(self.model.take_live, name, said, self.clock())
 
     async def _asked(self, path: str, **params: Any) -> Json:
         return await self.api.ask("GET", path, params or None)
@@ -200,6 +200,15 @@ class Following:
         failed = await self._asked("/requests", failed="1", limit=RECENT)
         each = {one["id"]: one for one in (*slow["requests"], *failed["requests"])}
         return {"requests": sorted(each.values(), key=lambda one: -float(one["at"]))}
+
+
+def _understood(take: Callable[..., Any], *said: Any) -> Any:
+    """An answer of another shape is another program's, or of a version that this console does not know. Raises Over."""
+    try:
+        return take(*said)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        why = f"the gateway answers in a form that this console does not know ({type(error).__name__}: {error})"
+        raise Over(f"{why}; use the console of its version") from error
 
 
 def _unless_final(refusal: Refused) -> str:

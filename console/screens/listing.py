@@ -93,12 +93,11 @@ class ListingScreen(PlaceScreen):
         return line(plain("; ".join(told), Tone.WARN)) if told else Line(())
 
     def _detail(self, picture: Picture) -> None:
-        key = self.table.key
-        lines = (
-            self.view.detail(picture, self.place.subject, key, self.asked, self.size.width - 1)
-            if key is not None
-            else ()
-        )
+        key, subject, width = self.table.key, self.place.subject, self.size.width - 1
+        if key is not None:
+            lines = self.view.detail(picture, subject, key, self.asked, width)
+        else:
+            lines = self.view.about(picture, "", subject, {}, width)
         self.query_one("#detail", Lines).show(lines)
 
     def on_table_moved(self, event: Table.Moved) -> None:

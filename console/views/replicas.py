@@ -132,7 +132,8 @@ def on_gpu(picture: Picture, key: str) -> Listing:
     _, _, uuid = key.partition("/")
     found = tuple(_replica(name, one) for name, one in picture.replicas.items() if uuid and uuid in _gpus(one))
     speaks = (
-        f"{text(one, 'cause', '?')}: {text(one, 'says')}" for one in rows(find_gpu(picture, key) or {}, "evidence")
+        f"{text(one, 'cause', '?')}: {text(one, 'says')}; clears: {text(one, 'clears', 'nobody says')}"
+        for one in rows(find_gpu(picture, key) or {}, "evidence")
     )
     return Listing(REPLICAS, found, "no replica is on this GPU", clean("; ".join(speaks)))
 

@@ -342,3 +342,19 @@ def test_any_size_can_be_drawn(size):
         await scene.settle()
 
     played(story, size=size)
+
+
+def test_a_failure_of_the_console_is_one_line_and_shows_no_value_of_what_it_knew(monkeypatch):
+    monkeypatch.delenv("LLMGW_DEBUG", raising=False)
+    apps = []
+
+    async def story(scene: Scene) -> None:
+        apps.append(scene.app)
+        scene.app.screen.draw = lambda picture: 1 / 0
+        scene.app.model.linked("http://127.0.0.1:7443")
+        while scene.app.is_running:
+            await scene.pilot.pause(0.01)
+
+    with pytest.raises(ZeroDivisionError):  # as a test is told of it
+        played(story)
+    assert apps[0].return_value.startswith("the console failed: ZeroDivisionError: division by zero; LLMGW_DEBUG=1")

@@ -336,3 +336,23 @@ def test_another_cluster_at_an_address_that_was_learnt_is_forgotten():
                 assert list(console.picture.nodes) == ["node-1"]
 
     run(story())
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/snapshot", {"seq": 1, "status": {"cluster_id": "c1", "term": "0.1"}, "leader": {}}),
+        ("/snapshot", {"seq": "soon", "status": {}, "leader": {}}),
+        ("/pools", {"pools": [{"saturation": 0.5}]}),
+        ("/traffic", {"models": 3}),
+        ("/events", {"events": [{"kind": "node.back"}], "missed": 0, "last": 1}),
+    ],
+)
+def test_an_answer_of_another_shape_ends_it_with_a_sentence(path, answer):
+    async def story():
+        gateway = Gateway(answers={path: lambda _: (200, answer)})
+        async with up(gateway):
+            with pytest.raises(Over, match="in a form that this console does not know"):
+                await Console(gateway).following.run()
+
+    run(story())

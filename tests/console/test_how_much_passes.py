@@ -126,3 +126,11 @@ def test_without_requests_there_is_no_share_and_no_p99():
     rates = watched([(1.0, [("a", False, 1, 0.5)]), (61.0, []), (1.0, [])])[0].rates()
 
     assert (rates.requests_s, rates.failed_share, rates.ttft_p99_s) == (0.0, None, None)
+
+
+def test_counters_without_bounds_tell_no_quantile():
+    traffic = Traffic()
+    said = {"since": 1.0, "ttft_bounds_s": [], "models": []}
+    traffic.take(said, 1.0)
+    traffic.take(said, 2.0)
+    assert traffic.rates().ttft_p99_s is None
