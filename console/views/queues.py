@@ -217,6 +217,7 @@ def _part(name: str, value: float | None, decides: bool) -> Cell:
 
 def _room(one: Json) -> str:
     told = [f"{count(one, 'in_flight'):,} of ours"]
+    told += [f"{granted:,} granted and on their way" for granted in (count(one, "granted"),) if granted]
     told += [f"{others:,} of others" for others in (count(one, "others"),) if others]
     told.append(f"runs {count(one, 'capacity'):,} ({text(one, 'capacity_how', 'nobody knows why')})")
     if amount(one, "running") is None:

@@ -133,3 +133,9 @@ def test_no_line_of_a_pool_is_too_wide_and_nothing_that_is_missing_hinders_it(so
         assert detail(some, "", row.key, {"queue": {}})
     for model in some.pools:
         assert all(cell_len(line) <= width for line in told(some, model, width))
+
+
+def test_grants_that_are_on_their_way_are_told() -> None:
+    pool = {**POOL, "endpoints": [{**ROOM, "granted": 3}]}
+    told = [str(one) for one in queue_detail(picture(pools={"demo-model": pool}), "demo-model", 100)]
+    assert any("3 granted and on their way" in one for one in told)
