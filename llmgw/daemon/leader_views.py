@@ -22,6 +22,8 @@ from llmgw.telemetry.families import Family, single, tallied
 
 Leadership = Alone | Candidacy
 LEADING = "leading"  # a state of a leader
+# Each is there from the first scrape on: what was never 0 has not risen.
+TRANSITIONS = ("began", "ended", "other", "suspended", "resumed", "lifted", "store_back", "misfit")
 
 
 @define(eq=False)
@@ -29,7 +31,7 @@ class LeaderViews:
     leadership: Leadership
     parts: Parts
     store: Store
-    transitions: Counter[str] = field(factory=Counter, init=False)
+    transitions: Counter[str] = field(factory=lambda: Counter(dict.fromkeys(TRANSITIONS, 0)), init=False)
 
     @property
     def leads(self) -> bool:

@@ -275,6 +275,8 @@ def test_operators_see_who_leads_and_hand_over(home: House, database: str):
         assert [values(metrics[name], "llmgw_leading") for name in ("gw-1", "gw-2")] == [[0.0], [1.0]]
         assert values(metrics["gw-2"], "llmgw_lease_margin_seconds")[0] > 0
         assert values(metrics["gw-1"], "llmgw_replicas_desired") == [], "what the cluster is like is told once"
+        lifted = values(metrics["gw-2"], "llmgw_leader_transitions_total", what="lifted")
+        assert lifted == [0.0], "an alert sees it rise, even the first time"
         assert {"leader.ended", "leader.began"} <= {kind for kind, _ in leaders(made)}
         text = two.admin("GET", "/metrics").text
         assert [name for name in sorted(metrics_named()) if f"# TYPE {name} " not in text] == [], "alerts need them"
