@@ -8,6 +8,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
 from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Button, Input, Label, Select
@@ -63,7 +64,7 @@ class Dialog(ModalScreen[None]):
                     yield from self._field(one)
             with Horizontal(classes="buttons"):
                 yield Button("No", id="no")
-                yield Button(self.act.yes.replace("[", r"\["), id="yes", variant="warning")
+                yield Button(Content(self.act.yes), id="yes", variant="warning")
 
     def _field(self, one: Field) -> Iterator[Horizontal]:
         with Horizontal(classes="field"):
@@ -150,7 +151,7 @@ class Dialog(ModalScreen[None]):
             return
         self.done = True
         self.query_one("#yes", Button).disabled = True
-        self.query_one("#no", Button).label = "Close"
+        self.query_one("#no", Button).label = "Stop here"
         self.query_one("#no").focus()
         self.console.beside(self, partial(self._do, calls), "do")
 
@@ -164,6 +165,7 @@ class Dialog(ModalScreen[None]):
             self._show(tuple(lines))
             if isinstance(answer, Away):
                 break
+        self.query_one("#no", Button).label = "Close"
         self.console.model.outdated = True
 
     @on(Input.Submitted)

@@ -51,6 +51,7 @@ def test_what_is_wrong_leads_to_where_it_is():
         await scene.press("enter")
         assert here(scene) == Place("gpu", "node-3/GPU-node-3-0")
         assert "fallen off the bus" in scene.text()
+        assert "clears: a reboot of the node" in scene.text()
 
     played(story)
 
@@ -358,3 +359,14 @@ def test_a_failure_of_the_console_is_one_line_and_shows_no_value_of_what_it_knew
     with pytest.raises(ZeroDivisionError):  # as a test is told of it
         played(story)
     assert apps[0].return_value.startswith("the console failed: ZeroDivisionError: division by zero; LLMGW_DEBUG=1")
+
+
+def test_a_button_shows_a_name_as_it_is_and_closes_once_all_is_done():
+    async def story(scene: Scene) -> None:
+        await scene.say(r":cordon node-[b]x\[y")
+        assert r"Yes, cordon node-[b]x\[y" in scene.text()
+        scene.app.screen.query_one("#yes", Button).press()
+        await scene.settle()
+        assert str(scene.app.screen.query_one("#no", Button).label) == "Close"
+
+    played(story, size=(120, 30))
