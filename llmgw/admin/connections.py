@@ -6,6 +6,7 @@ shields sends and closes without limit. Here HTTP/1.1 is all that is spoken, and
 
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import h11
@@ -13,6 +14,7 @@ import trio
 from hypercorn.config import Config as HypercornConfig
 from hypercorn.events import Closed, RawData
 from hypercorn.logging import Logger
+from hypercorn.protocol.events import Response
 from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.tcp_server import TCPServer
 
@@ -36,6 +38,19 @@ async def stay_http1(_protocol: Any, request: Any) -> None:
 
 
 H11Protocol._check_protocol = stay_http1  # type: ignore[method-assign,assignment]
+_send = H11Protocol.stream_send
+
+
+async def say_that_it_closes(protocol: H11Protocol, event: Any) -> None:
+    """Instead of H11Protocol.stream_send: an answer that is quicker than its question's body ends the connection, as
+    its rest can't be told from the next question. A client that is told so asks that one on another connection.
+    """
+    if isinstance(event, Response) and protocol.connection.their_state is h11.SEND_BODY:
+        event = replace(event, headers=[*event.headers, (b"connection", b"close")])
+    await _send(protocol, event)
+
+
+H11Protocol.stream_send = say_that_it_closes  # type: ignore[method-assign,assignment]
 
 
 class SafeConnection(TCPServer):

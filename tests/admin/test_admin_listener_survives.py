@@ -231,6 +231,29 @@ async def test_an_early_answer_arrives_though_nobody_wants_the_large_body(desk, 
         assert await healthy(port)
 
 
+async def test_an_answer_that_is_quicker_than_the_body_says_that_its_connection_ends(desk):
+    head = b"POST /admin/v1/apply HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    async with served(desk.app()) as port, await connected(port) as stream:
+        await stream.send_all(head + b"Content-Length: 100\r\n\r\n{")
+        answer = await answer_on(stream)
+        assert answer.startswith(b"HTTP/1.1 401")
+        assert b"\r\nconnection: close\r\n" in answer
+        with trio.fail_after(5):
+            await stream.send_all(b" " * 99 + get("/health"))
+            assert await all_of(stream) == b"", "as it said"
+
+
+async def test_an_answer_to_a_whole_question_keeps_its_connection(desk):
+    head = b"POST /admin/v1/keys HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    token = f"Authorization: {desk.bearer(Role.OPERATOR)['Authorization']}\r\n".encode()
+    async with served(desk.app()) as port, await connected(port) as stream:
+        for _ in range(2):
+            await stream.send_all(head + token + b"Content-Length: 2\r\n\r\n[]")
+            answer = await answer_on(stream)
+            assert answer.startswith(b"HTTP/1.1 400")
+            assert b"connection: close" not in answer.lower()
+
+
 async def test_over_tls_it_speaks_http1_alone(desk):
     ca = trustme.CA()
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
@@ -288,6 +311,7 @@ def test_what_is_changed_of_hypercorn_is_there_to_be_changed():
     """A Hypercorn that moved these would serve HTTP/2, or hang where it should close, without telling."""
     assert (version("hypercorn"), version("h11")) == ("0.18.0", "0.16.0"), "try every test here against the new one"
     assert H11Protocol._check_protocol is connections.stay_http1
+    assert H11Protocol.stream_send is connections.say_that_it_closes
     for name in ("run", "protocol_send", "_close", "_initiate_server_close"):
         assert callable(getattr(TCPServer, name))
     for name in ("handle_lifespan", "wait_for_startup", "wait_for_shutdown"):
