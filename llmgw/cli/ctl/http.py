@@ -25,7 +25,7 @@ from llmgw.wire.admin_answers import (
 )
 
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
-# A refusal may be quicker than the body it refuses, and then the next question on that connection is not answered.
+# A refusal may be quicker than the body it refuses: some control planes close that connection without a word of it.
 NOTHING_KEPT = httpx.Limits(max_keepalive_connections=0)
 BY_STATUS = {400: Exit.USAGE, 404: Exit.NOT_FOUND, 422: Exit.USAGE}
 HINTS = {
