@@ -121,6 +121,7 @@ def _config(place: Path, port: int) -> Path:
     file.write_text(
         f"""[server]
 listen = "127.0.0.1:{port}"
+name = "gw-1"
 balancer_pause = 0  # nobody balances in front of a demo
 
 [admin]
