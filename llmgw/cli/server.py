@@ -17,13 +17,14 @@ import trio
 def command(file: Path | None, data_dir: str | None, no_auth: bool) -> None:
     """Run the gateway until SIGTERM or ^C; SIGHUP reads the config file again.
 
-    Exit codes: 0 stopped as asked, 1 failed, 2 bad config, 3 another one runs on this data directory.
+    Exit codes: 0 stopped as asked, 1 failed, 2 bad config or a store that was moved elsewhere, 3 another one runs on
+    this data directory or this store.
     """
     from llmgw.config import ConfigError, load
     from llmgw.config.read import as_options
     from llmgw.daemon import SOCKETS, Daemon
     from llmgw.nodes.certificates import NoCertificate
-    from llmgw.store.errors import DataLocked, StoreTooNew, StoreUnavailable
+    from llmgw.store.errors import DataLocked, StoreMoved, StoreTooNew, StoreUnavailable
     from llmgw.store.place import place
     from llmgw.tasks.systemd import Notify, WrongSockets, activated
 
@@ -51,6 +52,8 @@ def command(file: Path | None, data_dir: str | None, no_auth: bool) -> None:
         trio.run(daemon.run)
     except* DataLocked as group:
         _fail(3, group)
+    except* StoreMoved as group:
+        _fail(2, group)
     except* (OSError, ssl.SSLError, NoCertificate, StoreUnavailable, StoreTooNew) as group:
         _fail(1, group)
 

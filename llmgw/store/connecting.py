@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from llmgw.core.secret import Secret
 from llmgw.store.dialect import values_as_in_sqlite
 from llmgw.store.errors import StoreUnavailable
-from llmgw.store.place import without_password
+from llmgw.store.place import URL, is_ambiguous, without_password
 from llmgw.store.postgres_errors import POOLED, translated
 
 OLDEST = 140000  # PostgreSQL 14; it tells a client when it turns read-only
@@ -34,6 +34,7 @@ INCARNATION = (
     "substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) || ' ' || coalesce((select stats_reset from"
     " pg_stat_bgwriter)::text, '')"
 )
+ENCODED = "percent-encode them there: @ as %40, / as %2F, # as %23, ? as %3F, % as %25"
 LIKE = "write postgresql://user:password@host,other-host/database, special characters as %40"
 
 
@@ -59,14 +60,17 @@ class Target:
     shown: str
 
     @classmethod
-    def of(cls, url: Secret, role: str = "server") -> "Target":
-        """Raises StoreUnavailable for a URL that libpq does not understand."""
+    def of(cls, url: Secret, role: str = "server", field: str = URL) -> "Target":
+        """``field``: where it was written. Raises StoreUnavailable for a URL that libpq does not understand, or not
+        as it was meant."""
         said = url.reveal()
         shown = without_password(said)
+        if is_ambiguous(said):
+            raise StoreUnavailable(f"{field}: {shown} has an @ or a / in its user or password; {ENCODED}")
         try:
             given = conninfo_to_dict(said)
         except psycopg.ProgrammingError:  # its text may repeat the password
-            raise StoreUnavailable(f"store.url: {shown} is no URL of PostgreSQL; {LIKE}") from None
+            raise StoreUnavailable(f"{field}: {shown} is no URL of PostgreSQL; {LIKE}") from None
         name = {"application_name": f"llmgw {role} {socket.gethostname()}:{os.getpid()}"[:63]}
         return cls(make_conninfo("", **{**DEFAULTS, **name, **given, "client_encoding": "utf8"}), shown)
 

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 import msgspec
 from attrs import frozen
 
+from llmgw.store import meta
+from llmgw.store.errors import StoreUnavailable
 from llmgw.store.face import Connection, storable
 
 TOGETHER = 1000  # rows read at once, and written in one transaction
@@ -66,11 +68,22 @@ class Source(Protocol):
         """n and epoch; none later was ever used there."""
         ...
 
+    @property
+    def half(self) -> str:
+        """Of which copy it has only a part so far; empty: it is whole."""
+        ...
+
     def tables(self) -> list[Table]: ...
 
     def rows(self, table: Table, after: Row | None = None) -> Iterator[list[Row]]:
         """In the order of the key, beyond ``after``."""
         ...
+
+
+def refuse_half(source: Source) -> None:
+    """Raises StoreUnavailable."""
+    if source.half:
+        raise StoreUnavailable(f"{source.shown} is half a store: the copy {source.half} was interrupted; finish that")
 
 
 @frozen
@@ -81,6 +94,7 @@ class End:
     conn: Connection
     cluster_id: str
     term: tuple[int, int]
+    half: str
     schema: int
     read_tables: Callable[[], list[Table]]
     transaction: Callable[[], AbstractContextManager[None]]
@@ -140,7 +154,8 @@ def line_of(row: Row) -> bytes:
 def sqlite_end(conn: sqlite3.Connection, shown: str, transaction: Callable[[], AbstractContextManager[None]]) -> End:
     schema = conn.execute("pragma user_version").fetchone()[0]
     cluster_id, term = identity(conn)
-    return End(shown, conn, cluster_id, term, schema, lambda: _sqlite_tables(conn), transaction, lambda: None)
+    half = meta.value(conn, meta.COPYING)
+    return End(shown, conn, cluster_id, term, half, schema, lambda: _sqlite_tables(conn), transaction, lambda: None)
 
 
 def _sqlite_tables(conn: sqlite3.Connection) -> list[Table]:

@@ -11,6 +11,10 @@ class StoreUnavailable(Exception):
     """The store can't be read or written now; nothing was changed (but: StoreUncertain). The text says what to do."""
 
 
+class StoreAway(StoreUnavailable):
+    """The database does not answer."""
+
+
 class StoreFull(StoreUnavailable):
     """The disk has no room; what was acknowledged is safe, reads go on."""
 
@@ -21,6 +25,10 @@ class StoreUncertain(StoreUnavailable):
 
 class StoreTooNew(StoreUnavailable):
     """A newer llmgw has changed the schema; only it, or one newer still, may open the store."""
+
+
+class StoreMoved(StoreUnavailable):
+    """Everything in it went into another store, which is the one in use; the text says where to, and the ways on."""
 
 
 class DataLocked(StoreUnavailable):

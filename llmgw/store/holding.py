@@ -51,7 +51,7 @@ def _reading_sqlite(place: Place) -> Iterator[End]:
 def _holding_sqlite(place: Place, fill: bool) -> Iterator[End]:
     if not fill:
         _refuse_nothing(place)
-    store = open_store(place, starts=False)
+    store = open_store(place, starts=False, moves=True)
     try:
         with translated(place.database):
             yield sqlite_end(store.raw, place.shown, lambda: transaction(store.database))

@@ -11,7 +11,7 @@ class StoreLimits:
     """``[store]``: where state lies, and what waits in memory before it gets there."""
 
     url: Secret | None = setting(  # noqa: RUF009 -- it makes a field, which is not shared
-        None, Unit.SECRET, "postgresql://user:password@host/database, or sqlite:///path; empty: llmgw.db in data_dir"
+        None, Unit.SECRET, "postgresql://user:password@host/database, or sqlite:////path; empty: llmgw.db in data_dir"
     )
     data_dir: str = setting(
         "", Unit.PATH, "lock, database and first admin token; empty: $STATE_DIRECTORY, else ~/.local/share/llmgw"

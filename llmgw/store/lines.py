@@ -109,7 +109,7 @@ class Lines:
     _idle: deque[tuple[int, Line]] = field(factory=deque, init=False, repr=False)
     _generation: int = field(default=0, init=False)
     _last_good: float = field(default=-1e9, init=False)
-    _away: tuple[float, str] = field(default=(-1e9, ""), init=False)  # when that was found, and what it said
+    _away: tuple[float, StoreUnavailable | None] = field(default=(-1e9, None), init=False)  # when, and what was found
 
     async def use(
         self,
@@ -195,8 +195,8 @@ class Lines:
 
     def _connected(self, use: Use) -> tuple[int, Line]:
         since, why = self._away
-        if time.monotonic() - since < self.ask_again_s:
-            raise StoreUnavailable(why)
+        if why is not None and time.monotonic() - since < self.ask_again_s:
+            raise type(why)(str(why))
         patient_until = self._last_good + self.patient_s
         while True:
             generation = self._generation
@@ -204,7 +204,7 @@ class Lines:
                 line = Line(connect(self.target, QUICK))
             except StoreUnavailable as error:
                 if time.monotonic() > patient_until or use.given_up:
-                    self._away = time.monotonic(), str(error)
+                    self._away = time.monotonic(), error
                     raise
                 time.sleep(BETWEEN_S)
             else:

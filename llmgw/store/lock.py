@@ -1,4 +1,4 @@
-"""Who may touch the data directory: one process, by an operating-system lock that dies with it."""
+"""Who may touch a data directory, or an SQLite file: one process, by an operating-system lock that dies with it."""
 
 import fcntl
 import json
@@ -37,8 +37,11 @@ class DataLock:
             self._fd = -1
 
 
-def take(path: Path) -> DataLock:
-    """Raises DataLocked, naming the holder. The file stays when the lock goes: removing it would race."""
+def take(path: Path, of: Path | None = None) -> DataLock:
+    """Raises DataLocked, naming the holder. The file stays when the lock goes: removing it would race.
+
+    ``of``: what it guards; None: the folder it lies in.
+    """
     try:
         # Python's descriptors are not inherited (PEP 446): an engine that had this one would keep the lock.
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -48,7 +51,8 @@ def take(path: Path) -> DataLock:
         os.close(fd)
         pid = holder(path).get("pid")
         who = f"process {pid}" if pid else "another process"
-        raise DataLocked(f"{path.parent} is in use by {who}; stop it, or go through its admin API", pid) from None
+        what = of or path.parent
+        raise DataLocked(f"{what} is in use by {who}; stop it, or go through its admin API", pid) from None
     lock = DataLock(path, fd, {})
     lock.say(pid=os.getpid())
     return lock

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from attrs import frozen
 
 from llmgw.store import meta
-from llmgw.store.ends import LAST, End, Source, Sum, Table, sum_of
+from llmgw.store.ends import LAST, End, Source, Sum, Table, refuse_half, sum_of
 from llmgw.store.errors import StoreUnavailable
 
 # Of ``meta``: what is said of the place itself.
-_STAYS = ("needs_version", meta.COPYING)
+_STAYS = ("needs_version", meta.COPYING, meta.MOVED)
 
 
 @frozen
@@ -37,18 +37,30 @@ class Moved:
 Tell = Callable[[Progress], None]
 
 
-def move(source: Source, target: End, tell: Tell) -> Moved:
-    """Raises StoreUnavailable: the target holds something else, or the rows are not the same in the end."""
+def move(source: Source, target: End, tell: Tell, leaving: Callable[[], None] = lambda: None) -> Moved:
+    """Raises StoreUnavailable: the target holds something else, or the rows are not the same in the end.
+
+    ``leaving`` is called once everything is there and was compared, immediately before the target is a store in use.
+    """
+    refuse_half(source)
     tables = [table for table in source.tables() if table.name not in LAST]
     _refuse_missing(source, target)
     _claim(source, target, tables)
     for table in tables:
         _copy(source, target, table, tell)
     sums = _compared(source, target, tables, tell)
+    leaving()
     with target.transaction():
         term = _take_over(source, target)
         target.finish()
     return Moved(sums, term)
+
+
+def leave(source: End, target: End, wall: str) -> None:
+    """It says from now on where everything went. Moving it again is possible."""
+    with source.transaction():
+        source.conn.execute("delete from meta where key = ?", (meta.MOVED,))
+        source.conn.execute("insert into meta (key, value) values (?, ?)", (meta.MOVED, f"to {target.shown} at {wall}"))
 
 
 def _refuse_missing(source: Source, target: End) -> None:

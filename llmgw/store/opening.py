@@ -7,7 +7,7 @@ import trio
 
 from llmgw.store.errors import StoreUnavailable
 from llmgw.store.face import Store
-from llmgw.store.place import Place
+from llmgw.store.place import URL, Place
 from llmgw.store.sqlite import open_store
 
 CLOSE_WITHIN_S = 10.0
@@ -16,14 +16,14 @@ CLOSE_WITHIN_S = 10.0
 NO_PSYCOPG = "store.url: PostgreSQL needs psycopg; pip install 'llmgw[postgres]'"
 
 
-def check_url(place: Place) -> None:
+def check_url(place: Place, field: str = URL) -> None:
     """Whether it can be a store's, without asking anybody. Raises StoreUnavailable."""
     if place.url:
         try:
             from llmgw.store.connecting import Target
         except ImportError:
             raise StoreUnavailable(NO_PSYCOPG) from None
-        Target.of(place.url)
+        Target.of(place.url, field=field)
 
 
 def open_any(place: Place, starts: bool = True) -> Store:

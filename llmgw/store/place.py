@@ -9,6 +9,7 @@ from llmgw.core.secret import Secret
 from llmgw.store.errors import StoreUnavailable
 from llmgw.store.limits import StoreLimits
 
+URL = "store.url"
 SCHEME = "sqlite:///"
 POSTGRES = ("postgresql://", "postgres://")
 # File systems whose flock or mmap other machines do not see; kinds as /proc/self/mountinfo names them.
@@ -30,15 +31,22 @@ class Place:
 
     @property
     def lock(self) -> Path:
+        """The data directory's."""
         return self.data_dir / "llmgw.lock"
+
+    @property
+    def database_lock(self) -> Path:
+        """SQLite's file has its own, by whatever way it is named; llmgw.db's is that of the directory it lies in."""
+        file = self.database.resolve()
+        return file.with_name(f"{file.name.removesuffix('.db')}.lock")
 
     @property
     def admin_token(self) -> Path:
         return self.data_dir / "admin.token"
 
 
-def place(limits: StoreLimits, env: Mapping[str, str]) -> Place:
-    """Raises StoreUnavailable for a URL this version can't open."""
+def place(limits: StoreLimits, env: Mapping[str, str], field: str = URL) -> Place:
+    """``field``: where the URL was written. Raises StoreUnavailable for one that this version can't open."""
     data_dir = Path(limits.data_dir).expanduser() if limits.data_dir else _usual(env)
     url = limits.url.reveal() if limits.url else ""
     if url.startswith(POSTGRES):
@@ -47,23 +55,36 @@ def place(limits: StoreLimits, env: Mapping[str, str]) -> Place:
         return Place(data_dir, data_dir / "llmgw.db")
     if not url.startswith(SCHEME):
         scheme = url.partition(":")[0][:20]
-        raise StoreUnavailable(f"store.url: no store is opened by {scheme!r}; write postgresql://… or sqlite:///path")
-    return Place(data_dir, Path(url.removeprefix(SCHEME)).expanduser())
+        raise StoreUnavailable(f"{field}: no store is opened by {scheme!r}; write postgresql://… or sqlite:////path")
+    file = Path(url.removeprefix(SCHEME)).expanduser()
+    if not file.is_absolute():  # to which folder, would depend on who asks
+        what = f"{url} is a relative path" if url != SCHEME else "there is no path in it"
+        raise StoreUnavailable(f"{field}: {what}; write the whole path behind three slashes, as sqlite:////{file}")
+    return Place(data_dir, file)
 
 
 def without_password(url: str) -> str:
     """What may be shown of a URL: a password stands before the last @ of the authority, or among the parameters."""
     scheme, separator, rest = url.partition("://")
-    where, _, parameters = rest.partition("?")
-    authority, slash, name = where.partition("/")
-    user, at, hosts = authority.rpartition("@")
-    shown = f"{scheme}{separator}{'***@' if at and user else ''}{hosts}{slash}{name}"
+    user, at, where = rest.rpartition("@")  # whatever it has in it, and should not
+    if "?" in user:  # in a password, or before parameters that have one: then nothing is sure
+        return f"{scheme}{separator}***"
+    where, _, parameters = where.partition("?")
+    shown = f"{scheme}{separator}{'***@' if at and user else ''}{where}"
     return f"{shown}?…" if parameters else shown
 
 
 def has_password(url: str) -> bool:
-    authority, _, parameters = url.partition("://")[2].partition("?")
-    return ":" in authority.rpartition("@")[0] or "password" in parameters
+    user, _, where = url.partition("://")[2].rpartition("@")
+    return ":" in user or "password" in where.partition("?")[2] or "password" in user.partition("?")[2]
+
+
+def is_ambiguous(url: str) -> bool:
+    """Whether a user or a password in it ends elsewhere than it seems, by a / or an @ that is not percent-encoded."""
+    rest = url.partition("://")[2]
+    first = min((rest.find(mark) for mark in "@/" if mark in rest), default=-1)
+    behind = rest[first + 1 :] if first >= 0 and rest[first] == "@" else rest
+    return "@" in behind.partition("?")[0]
 
 
 def _usual(env: Mapping[str, str]) -> Path:

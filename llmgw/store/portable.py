@@ -18,8 +18,9 @@ import msgspec
 from attrs import define, field
 
 from llmgw import __version__
-from llmgw.store.ends import TOGETHER, End, Row, Sum, Table, line_of
+from llmgw.store.ends import TOGETHER, End, Row, Sum, Table, line_of, refuse_half
 from llmgw.store.errors import StoreTooNew, StoreUnavailable
+from llmgw.store.meta import COPYING
 from llmgw.store.moving import Progress
 
 FORMAT = 1
@@ -28,6 +29,7 @@ MANIFEST = "llmgw.json"
 
 def write(source: End, file: Path, tell: Callable[[Progress], None]) -> dict[str, Sum]:
     """Raises StoreUnavailable, or OSError: then there is no such file, or the one that was there before."""
+    refuse_half(source)
     part = file.with_name(f"{file.name}.part")
     part.unlink(missing_ok=True)
     try:
@@ -83,6 +85,7 @@ class Backup:
     shown: str = field(init=False)
     cluster_id: str = field(init=False)
     term: tuple[int, int] = field(init=False)
+    half: str = field(default="", init=False)
     made_at: float = field(init=False)
     sums: dict[str, Sum] = field(init=False)
     _tables: list[Table] = field(init=False, repr=False)
@@ -95,8 +98,11 @@ class Backup:
             backup._take(schema)
             for table in backup._tables:
                 backup._check(table)
+            backup.half = backup._says(COPYING)
         except (zipfile.BadZipFile, EOFError, KeyError, ValueError, TypeError) as error:
             raise StoreUnavailable(f"{file} is no whole backup of llmgw ({error}); take another one") from error
+        if backup.half:
+            raise StoreUnavailable(f"{file} is a backup of half a store (the copy {backup.half}); take another one")
         return backup
 
     def tables(self) -> list[Table]:
@@ -126,6 +132,12 @@ class Backup:
             Table(t["name"], tuple(t["columns"]), tuple(t["kinds"]), tuple(t["key"])) for t in said["tables"]
         ]
         self.sums = {t["name"]: Sum(t["rows"], t["sha256"]) for t in said["tables"]}
+
+    def _says(self, key: str) -> str:
+        """Of itself, in ``meta``."""
+        (meta,) = (table for table in self._tables if table.name == "meta")
+        rows = (dict(zip(meta.columns, row, strict=True)) for batch in self.rows(meta) for row in batch)
+        return next((str(row["value"]) for row in rows if row["key"] == key), "")
 
     def _check(self, table: Table) -> None:
         digest, rows = hashlib.sha256(), 0

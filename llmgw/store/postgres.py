@@ -4,8 +4,8 @@ One write at a time among all of them, by an advisory lock that each transaction
 change may read, decide and write, as on SQLite. A process that stands still inside one is put out after two seconds.
 """
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar, cast
 
 import psycopg
@@ -17,7 +17,7 @@ from llmgw.store import face, meta
 from llmgw.store import lock as locking
 from llmgw.store.connecting import INCARNATION, MIGRATING, Raw, Target, connect, refuse_pooler
 from llmgw.store.dialect import InPostgres, PostgresDatabase
-from llmgw.store.errors import StoreUnavailable, StoreUncertain
+from llmgw.store.errors import StoreAway, StoreUnavailable, StoreUncertain
 from llmgw.store.lines import Line, Lines, Use
 from llmgw.store.place import Place, prepare
 from llmgw.store.postgres_errors import came_to_nothing, translated
@@ -26,6 +26,7 @@ from llmgw.store.turn import RunBlocking, leaving_threads, one_thread
 
 T = TypeVar("T")
 ATTEMPTS = 3
+GOES_ON = "control stops, requests go on, usage rows wait on disk"
 FATE_ASKED, FATE_EVERY_S = 10, 0.2
 
 _BEGIN_READING = "begin isolation level repeatable read read only"
@@ -52,6 +53,7 @@ class PostgresStore:
     _lines: Lines = field(repr=False)
     _run_beside: RunBlocking = field(repr=False)
     _lock: locking.DataLock | None = field(repr=False)
+    _serves: bool = field(default=False, init=False, repr=False)  # requests: it is a gateway's, which runs
 
     async def write(self, change: Callable[[face.Database], T], *, abandon: bool = False) -> T:
         """See ``Store.write``. Raises StoreUncertain when the answer to the commit was lost."""
@@ -120,7 +122,7 @@ class PostgresStore:
         abandon: bool,
     ) -> T:
         """Until it has its way, within bounds: what came to nothing is begun anew, on another connection if need be."""
-        with translated(self.place.shown):
+        with self._in_words():
             for _ in range(ATTEMPTS - 1):
                 try:
                     return await self._lines.use(seats, work, begin, abandon=abandon)
@@ -129,10 +131,19 @@ class PostgresStore:
                         raise
             return await self._lines.use(seats, work, begin, abandon=abandon)
 
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        try:
+            with translated(self.place.shown):
+                yield
+        except StoreAway as error:
+            raise StoreAway(f"{error}; {GOES_ON}") if self._serves else error from None
+
     async def beside(self, work: Callable[[], T]) -> T:
         return await self._run_beside(work)
 
     def advertise(self, admin_url: str) -> None:
+        self._serves = True
         if self._lock is not None:
             self._lock.say(admin=admin_url)
 
@@ -168,7 +179,7 @@ def open_postgres(
         undo.callback(first.close)
         refuse_pooler(conn, first, target)
         migrate(conn, target.shown, MIGRATIONS, may_change=starts)
-        cluster_id, start = _begun(conn, starts)
+        cluster_id, start = _begun(conn, target.shown, starts)
         warning = _warning(conn)
         conn.close()
         undo.pop_all()
@@ -177,9 +188,9 @@ def open_postgres(
     return PostgresStore(place, cluster_id, start, warning, lines, beside(), lock)
 
 
-def _begun(conn: Raw, starts: bool) -> tuple[str, int]:
+def _begun(conn: Raw, where: str, starts: bool) -> tuple[str, int]:
     conn.execute(_BEGIN_WRITING)
-    began = meta.begin(InPostgres(conn), starts, leads=False)
+    began = meta.begin(InPostgres(conn), where, starts, leads=False)
     conn.execute("commit")
     return began
 

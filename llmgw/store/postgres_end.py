@@ -1,8 +1,10 @@
 """A store on PostgreSQL as one end of a copy."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from llmgw.store import meta
 from llmgw.store.connecting import COPYING, Raw, Target, connect
 from llmgw.store.dialect import InPostgres
 from llmgw.store.ends import STAYS, End, Table, identity
@@ -11,6 +13,7 @@ from llmgw.store.place import Place
 from llmgw.store.postgres_errors import translated
 from llmgw.store.postgres_schema import MIGRATIONS, WRITING, migrate, tables
 
+PAUSES_S = (0.05, 0.1, 0.2, 0.4)
 _KINDS = {"text": "text", "bigint": "integer", "integer": "integer", "double precision": "real", "bytea": "blob"}
 _COLUMNS = """
 select attname, format_type(atttypid, atttypmod) from pg_attribute
@@ -48,9 +51,18 @@ def holding_postgres(place: Place, fill: bool) -> Iterator[End]:
             migrate(conn, target.shown, MIGRATIONS, may_change=False)
         if not _is_ours(conn):
             raise StoreUnavailable(f"{target.shown} holds no store")
-        if conn.execute(f"select pg_try_advisory_lock({WRITING})").fetchone() != (True,):
+        if not _is_locked(conn):
             raise DataLocked(f"{target.shown} is being written to; stop whoever does", None)
         yield _end(conn, target)
+
+
+def _is_locked(conn: Raw) -> bool:
+    """Against writers. A copy that was ended a moment ago may still have it, until the server notices."""
+    for pause_s in (*PAUSES_S, 0.0):
+        if conn.execute(f"select pg_try_advisory_lock({WRITING})").fetchone() == (True,):
+            return True
+        time.sleep(pause_s)
+    return False
 
 
 def _refuse_users(conn: Raw, target: Target) -> None:
@@ -80,6 +92,7 @@ def _end(conn: Raw, target: Target) -> End:
         InPostgres(conn),
         cluster_id,
         (max(n, _timeline(conn)), epoch),
+        meta.value(InPostgres(conn), meta.COPYING),
         0 if row is None else int(row[0]),
         lambda: [_table(conn, name) for name in tables(conn) if name not in STAYS],
         transaction,

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 import psycopg
 from psycopg import errors
 
-from llmgw.store.errors import StoreFull, StoreUnavailable
+from llmgw.store.errors import StoreAway, StoreFull, StoreUnavailable
 
-AWAY = "PostgreSQL at {where} is away ({says}); control stops, requests go on, usage rows wait on disk"
+AWAY = "PostgreSQL at {where} is away ({says})"
 # By SQLSTATE, or its first two characters: what an operator reads.
 _WORDS = {
     "28": "{where} refuses the login: {says}; check user and password in store.url, and pg_hba.conf there",
@@ -77,7 +77,9 @@ def in_words(error: psycopg.Error, where: str) -> StoreUnavailable:
         return StoreUnavailable(f"{POOLED.format(where=where)} ({says})")
     # A failed connection has no SQLSTATE, only the server's own words.
     state = error.sqlstate or _state_in(str(error))
-    words = _WORDS.get(state) or _WORDS.get(state[:2], AWAY)
+    words = _WORDS.get(state) or _WORDS.get(state[:2])
+    if words is None:
+        return StoreAway(AWAY.format(where=where, says=says))
     return StoreUnavailable(words.format(where=where, says=says))
 
 

@@ -5,7 +5,7 @@ connections reset at one moment); the reader is opened read-only.
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -27,12 +27,12 @@ BUSY_S = 5.0  # how long SQLite waits for a foreign program that holds the file
 
 @define(eq=False)
 class SqliteStore:
-    """Open: the data lock is ours. ``start`` is this start's number, ``cluster_id`` never changes."""
+    """Open: its locks are ours. ``start`` is this start's number, ``cluster_id`` never changes."""
 
     place: Place
     cluster_id: str
     start: int
-    _lock: locking.DataLock = field(repr=False)
+    _locks: Sequence[locking.DataLock] = field(repr=False)
     _db: Database = field(repr=False)
     _reader: sqlite3.Connection = field(repr=False)
     _run_writer: RunBlocking = field(repr=False)
@@ -66,8 +66,9 @@ class SqliteStore:
         return version_warning(sqlite3.sqlite_version_info)
 
     def advertise(self, admin_url: str) -> None:
-        """Say in the lock file where our admin listener is, so that ctl on this machine finds it."""
-        self._lock.say(admin=admin_url)
+        """Say in the lock files where our admin listener is, so that ctl on this machine finds it."""
+        for lock in self._locks:
+            lock.say(admin=admin_url)
 
     @property
     def database(self) -> Database:
@@ -84,31 +85,44 @@ class SqliteStore:
             self._reader.close()
             self._db.conn.close()
         finally:
-            self._lock.release()
+            for lock in self._locks:
+                lock.release()
 
 
 def open_store(
-    place: Place, run_blocking: Callable[[], RunBlocking] = one_thread, *, starts: bool = True
+    place: Place, run_blocking: Callable[[], RunBlocking] = one_thread, *, starts: bool = True, moves: bool = False
 ) -> SqliteStore:
-    """Take the lock, migrate, count the start (only a control plane ``starts``). Blocks.
+    """Take the locks, migrate, count the start (only a control plane ``starts``). Blocks.
 
-    Raises DataLocked, StoreTooNew, StoreUnavailable.
+    Raises DataLocked, StoreTooNew, StoreUnavailable, StoreMoved.
 
+    ``moves``: a copy from it or into it, for which it need not be in use.
     ``run_blocking`` makes the writer's thread and the reader's; tests pass ``lambda: inline``.
     """
-    prepare(place.data_dir)
-    if place.database.parent != place.data_dir:
-        prepare(place.database.parent)
+    prepare(place.database.parent)
     with ExitStack() as undo, translated(place.database):
-        lock = locking.take(place.lock)
-        undo.callback(lock.release)
+        locks = _locks(place, starts, undo)
         db = Database(_writer(place.database), execute_plugins=False)
         undo.callback(db.conn.close)
         migrate(db, place.database, MIGRATIONS)
-        cluster_id, start = _begin(db, starts)
+        cluster_id, start = _begin(db, place, starts, moves)
         reader = read_only(place.database)
         undo.pop_all()
-    return SqliteStore(place, cluster_id, start, lock, db, reader, run_blocking(), run_blocking())
+    return SqliteStore(place, cluster_id, start, locks, db, reader, run_blocking(), run_blocking())
+
+
+def _locks(place: Place, starts: bool, undo: ExitStack) -> Sequence[locking.DataLock]:
+    """The database's; and the data directory's, of who ``starts``, for what lies in it beside the store."""
+    taken = []
+    if starts:
+        prepare(place.data_dir)
+        taken.append(locking.take(place.lock))
+        undo.callback(taken[-1].release)
+    if not (starts and place.lock.resolve() == place.database_lock):
+        usual = place.database_lock.name == place.lock.name
+        taken.append(locking.take(place.database_lock, None if usual else place.database))
+        undo.callback(taken[-1].release)
+    return taken
 
 
 @contextmanager
@@ -150,6 +164,9 @@ def read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
 
 
-def _begin(db: Database, starts: bool) -> tuple[str, int]:
+def _begin(db: Database, place: Place, starts: bool, moves: bool) -> tuple[str, int]:
     with transaction(db):
-        return meta.begin(db.conn, starts, leads=True)
+        if not moves:
+            return meta.begin(db.conn, place.shown, starts, leads=True)
+        meta.identify(db.conn)
+        return meta.value(db.conn, "cluster_id"), 0

@@ -21,6 +21,8 @@ def problems(url: str) -> str:
         ("postgresql://u:hunter2@db-1,db-2:5433/llmgw?sslmode=require", "postgresql://***@db-1,db-2:5433/llmgw?…"),
         ("postgres://db/llmgw", "postgres://db/llmgw"),
         ("postgresql://db/llmgw?user=u&password=hunter2", "postgresql://db/llmgw?…"),
+        ("postgresql://u@db/llmgw?application_name=a@b&password=hunter2", "postgresql://***"),
+        ("postgresql://u:hunter2#x@db/llmgw", "postgresql://***@db/llmgw"),
         ("sqlite:////var/lib/llmgw/x.db", "sqlite:////var/lib/llmgw/x.db"),
     ],
 )
@@ -52,8 +54,16 @@ def test_it_may_lie_in_a_file_or_come_from_the_environment(tmp_path):
     [
         (
             "mysql://u:hunter2@db/llmgw",
-            "store.url: no store is opened by 'mysql', write postgresql://… or sqlite:///path",
+            "store.url: no store is opened by 'mysql', write postgresql://… or sqlite:////path",
         ),
+        (
+            "sqlite:///var/lib/llmgw.db",
+            "store.url: sqlite:///var/lib/llmgw.db is a relative path, write the whole path behind three slashes, as"
+            " sqlite:////var/lib/llmgw.db",
+        ),
+        ("sqlite:///", "store.url: there is no path in it"),
+        ("postgresql://u:sesame@hunter2/w#d@db/llmgw", "store.url: postgresql://***@db/llmgw has an @ or a / in its"),
+        ("postgresql://u:hunter2/w@db/llmgw", "percent-encode them there: @ as %40, / as %2F, # as %23"),
         (
             "postgresql://u:hunter2@db/llmgw?colour=red",
             "is no URL of PostgreSQL, write postgresql://user:password@host",

@@ -169,6 +169,16 @@ async def test_a_server_that_stands_still_holds_nobody_for_ever(server, tmp_path
         assert {"after", "before"} <= set(await names(store))
 
 
+async def test_only_a_gateway_that_runs_says_what_goes_on_meanwhile(server, tmp_path):
+    async with opened(place(tmp_path, server)) as store:
+        server.stop()
+        with pytest.raises(StoreUnavailable, match=r"is away \(.*\)$"):
+            await names(store)
+        store.advertise("http://127.0.0.1:7442")
+        with pytest.raises(StoreUnavailable, match=r"is away \(.*\); control stops, requests go on, usage rows wait"):
+            await names(store)
+
+
 async def _refused(store: Any, name: str) -> None:
     with pytest.raises(StoreUnavailable, match=r"has not answered for|is busy|is away"):
         await store.write(tenant(name))

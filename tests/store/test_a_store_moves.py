@@ -15,12 +15,25 @@ from attrs import define, field
 
 from llmgw.core.identity import Band, KeyRecord
 from llmgw.core.joining import JoinTokenRecord, NodeRecord
-from llmgw.store import accounts, audit, decisions, desired, events, join_tokens, keys, leader, nodes, tokens, usage
+from llmgw.store import (
+    accounts,
+    audit,
+    decisions,
+    desired,
+    events,
+    join_tokens,
+    keys,
+    leader,
+    nodes,
+    portable,
+    tokens,
+    usage,
+)
 from llmgw.store.ends import LAST, STAYS, TOGETHER, End, Row, Table, sum_of
-from llmgw.store.errors import DataLocked, StoreTooNew, StoreUnavailable
+from llmgw.store.errors import DataLocked, StoreMoved, StoreTooNew, StoreUnavailable
 from llmgw.store.face import Database
 from llmgw.store.holding import holding, reading
-from llmgw.store.moving import Progress, move
+from llmgw.store.moving import Progress, leave, move
 from llmgw.store.portable import MANIFEST, Backup, write
 from llmgw.store.schema import MIGRATIONS
 from tests.stores import KINDS, Kind, a_place
@@ -215,6 +228,50 @@ def test_an_interrupted_copy_goes_on_and_nobody_starts_on_it_meanwhile(places, a
 
     assert everything(old)["usage"] == everything(new)["usage"]
     new.open().close()
+
+
+@pytest.mark.parametrize("places", ROADS, indirect=True, ids="-".join)
+def test_a_store_that_was_left_says_where_everything_went_and_may_be_moved_again(places, tmp_path):
+    old, new = places
+    fill(old)
+    with holding(old.place, fill=False) as here, holding(new.place, fill=True) as there:
+        move(here, there, quiet, lambda: leave(here, there, "noon"))
+
+    for starts in (True, False):
+        with pytest.raises(StoreMoved, match=r"it was moved to .* at noon\. Set \[store\] url"):
+            old.open(starts=starts)
+    new.open().close()
+    with a_place("sqlite", tmp_path / "again", lambda: None) as again:
+        moved(old, again)
+        again.open().close()
+
+
+@pytest.mark.parametrize("kind", KINDS, indirect=True)
+def test_half_a_store_is_worked_on_by_nobody_and_is_no_backup(kind, tmp_path):
+    fill(kind)
+    store = kind.open()
+    trio.run(store.write, lambda db: db.conn.execute("insert into meta values ('copying', 'of 7 from x')"))
+    store.close()
+
+    with pytest.raises(StoreUnavailable, match="was interrupted: run that again"):
+        kind.open(starts=False)
+    with reading(kind.place) as here, pytest.raises(StoreUnavailable, match="is half a store"):
+        write(here, tmp_path / "b", quiet)
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_backup_that_was_made_of_half_a_store_fills_nothing(tmp_path, monkeypatch):
+    with a_place("sqlite", tmp_path / "old", lambda: None) as old:
+        fill(old)
+        store = old.open()
+        trio.run(store.write, lambda db: db.conn.execute("insert into meta values ('copying', 'of 7 from x')"))
+        store.close()
+        with reading(old.place) as here, monkeypatch.context() as before:
+            before.setattr(portable, "refuse_half", lambda source: None)  # as it was written once
+            write(here, tmp_path / "b", quiet)
+
+    with pytest.raises(StoreUnavailable, match=r"is a backup of half a store \(the copy of 7 from x\); take another"):
+        Backup.read(tmp_path / "b", SCHEMA)
 
 
 @pytest.mark.parametrize("places", [("sqlite", "postgres")], indirect=True, ids="-".join)

@@ -1,6 +1,7 @@
 """The store: what was acknowledged is there, whoever died when."""
 
 import fcntl
+import os
 import signal
 import sqlite3
 import stat
@@ -112,6 +113,35 @@ def test_of_two_processes_the_second_is_told_who_holds_the_data(tmp_path):
 
     assert not lock.held(at(tmp_path).lock)
     open_inline(tmp_path).close()
+
+
+@pytest.mark.parametrize("way", ["another data directory", "a link", "its own folder"])
+def test_a_database_is_one_processs_by_whatever_way_it_is_named(tmp_path, way):
+    there, link = tmp_path / "there" / "llmgw.db", tmp_path / "link.db"
+    first = open_store(Place(tmp_path / "a", there), lambda: inline)
+    link.symlink_to(there)
+    second = {
+        "another data directory": Place(tmp_path / "b", there),
+        "a link": Place(tmp_path / "b", link),
+        "its own folder": Place(there.parent, there),
+    }[way]
+    with pytest.raises(DataLocked, match=f"there.* is in use by process {os.getpid()}"):
+        open_store(second, lambda: inline)
+    first.close()
+    open_store(second, lambda: inline).close()
+
+
+def test_two_databases_in_one_folder_are_two_processs(tmp_path):
+    stores = [open_store(Place(tmp_path / n, tmp_path / f"{n}.db"), lambda: inline) for n in ("red", "blue")]
+    for store in stores:
+        store.close()
+
+
+def test_a_data_directory_is_one_processs_wherever_its_database_lies(tmp_path):
+    first = open_store(Place(tmp_path, tmp_path / "there" / "x.db"), lambda: inline)
+    with pytest.raises(DataLocked, match=f"{tmp_path} is in use by process"):
+        open_inline(tmp_path)
+    first.close()
 
 
 def test_a_look_at_the_lock_does_not_keep_a_daemon_from_starting(tmp_path):
@@ -317,7 +347,7 @@ def test_where_the_store_lies(limits, env, data_dir, database):
 
 
 def test_a_database_nobody_can_open_is_refused_without_its_password():
-    with pytest.raises(StoreUnavailable, match=r"'mysql'; write postgresql://… or sqlite:///path") as caught:
+    with pytest.raises(StoreUnavailable, match=r"'mysql'; write postgresql://… or sqlite:////path") as caught:
         place(StoreLimits(url=Secret("mysql://u:hunter2@db/llmgw")), {})
 
     assert "hunter2" not in str(caught.value)

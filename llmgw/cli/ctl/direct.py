@@ -20,7 +20,7 @@ from llmgw.control.keys import Keys
 from llmgw.control.tokens import Tokens
 from llmgw.core.identity import Declined, Operator, Role
 from llmgw.store import audit
-from llmgw.store.errors import DataLocked, StoreUnavailable
+from llmgw.store.errors import DataLocked, StoreMoved, StoreUnavailable
 from llmgw.store.face import Store
 from llmgw.store.opening import opened
 from llmgw.store.place import Place
@@ -59,6 +59,8 @@ class DirectApi:
             return trio.run(self._on_the_store, answer, name, body, params)
         except DataLocked as error:
             raise Failure(str(error), Exit.RUNNING) from error
+        except StoreMoved as error:
+            raise Failure(str(error), Exit.USAGE) from error
         except StoreUnavailable as error:
             raise Failure(str(error), Exit.FAILED) from error
 
