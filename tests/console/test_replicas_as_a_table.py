@@ -174,7 +174,7 @@ def test_the_place_of_a_gpu_shows_who_is_on_it_and_what_speaks_against_it() -> N
     listing = replicas.on_gpu(some, "node-3/GPU-node-3-0")
 
     assert names(listing) == ["b"]
-    assert listing.note == "xid 79: the card has fallen off the bus"
+    assert listing.note == "xid 79: the card has fallen off the bus; clears: a reboot of the node"
     assert replicas.on_gpu(some, "node-9/").rows == ()
 
 
