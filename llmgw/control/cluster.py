@@ -258,16 +258,19 @@ class Cluster:
                 del kept[id]
 
     def first_seen(self, seen: Seen) -> list[Replica]:
-        """Rows whose rank 0 has just told its ports: the other ranks are told them, and so is a later leader."""
+        """Rows whose rank 0 has just told its ports: the other ranks are told them, and so is a later leader.
+
+        A row that is older than its process, out of a backup, follows what is reported.
+        """
         found = []
         for now in seen.replicas.values():
-            row = now.replica
-            if row.shards and row.phase is Phase.WANTED and not row.first_ports:
-                shard = now.shards[0].seen
-                # While it is prepared its ports may still change.
-                if shard is not None and shard.state is ShardState.LOADING and shard.ports.get(HTTP):
-                    host = shard.host or seen.nodes[now.shards[0].node].address
-                    found.append(attrs.evolve(row, first_host=host, first_ports=dict(shard.ports)))
+            row, shard = now.replica, now.shards[0].seen if now.shards else None
+            # While it is prepared its ports may still change.
+            if shard is None or row.phase is not Phase.WANTED or shard.state is not ShardState.LOADING:
+                continue
+            if shard.ports.get(HTTP) and dict(shard.ports) != dict(row.first_ports):
+                host = shard.host or seen.nodes[now.shards[0].node].address
+                found.append(attrs.evolve(row, first_host=host, first_ports=dict(shard.ports)))
         return found
 
     def address(self, now: ReplicaNow, nodes: Mapping[str, NodeNow]) -> tuple[str, int] | None:

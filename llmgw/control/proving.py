@@ -197,14 +197,17 @@ class Proving:
         return self.cluster.proofs.get(replica.replica.endpoint_id, NO_PROOF)
 
     def _prover(self, replica: ReplicaNow, nodes: Mapping[str, NodeNow]) -> Prover | None:
-        row = replica.replica
-        known = self._provers.get(row.endpoint_id)
-        if known is not None:
-            return known
+        """It asks where the engine is now: where it was, by its row, is believed only until its node says otherwise."""
+        row, known = replica.replica, self._provers.get(replica.replica.endpoint_id)
         where = self.cluster.address(replica, nodes)
         if where is None or row.phase not in (Phase.WANTED, Phase.LEAVING):
-            return None
-        client = self.make_client(endpoint_of(row, where, self.secret, row.spec))
+            return known
+        endpoint = endpoint_of(row, where, self.secret, row.spec)
+        if known is not None:
+            if known.client.endpoint.url == endpoint.url:
+                return known
+            known.client.close()
+        client = self.make_client(endpoint)
         prover = self._provers[row.endpoint_id] = Prover(client)
         return prover
 

@@ -1,6 +1,6 @@
 """What became of nodes and GPUs since the pass before: each change is an event, once."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from attrs import define, field
@@ -8,6 +8,9 @@ from attrs import define, field
 from llmgw.control.events import Events
 from llmgw.core.node_life import NodeNow, NodeState
 from llmgw.core.reconcile import Seen
+from llmgw.core.shards import ShardState
+
+_RUNS = frozenset({ShardState.STARTING, ShardState.LOADING})
 
 
 @define(eq=False)
@@ -19,8 +22,9 @@ class Watching:
 
     def look(self, seen: Seen) -> tuple[str, ...]:
         """The nodes that report again after an operator gave them up."""
+        known = {id for now in seen.replicas.values() for id in now.replica.instances}
         for name, node in seen.nodes.items():
-            self._state(name, node)
+            self._state(name, node, known)
         for name in [name for name in self._states if name not in seen.nodes]:
             del self._states[name]
             self._lost.pop(name, None)
@@ -35,12 +39,13 @@ class Watching:
         since = self._lost.setdefault(node.name, wall)
         return node.heard_s is not None and wall - node.heard_s > since
 
-    def _state(self, name: str, node: NodeNow) -> None:
+    def _state(self, name: str, node: NodeNow, instances: Collection[str]) -> None:
         before, state = self._states.get(name), node.state
         self._states[name] = state
         if before in (None, state) and not (before is None and state is NodeState.READY):
             return
         if state is NodeState.READY:
+            self._unknown(name, node, instances)
             known = before is NodeState.UNREACHABLE
             has = f"{_counted(len(node.gpus), 'GPU')}, {_counted(len(node.shards), 'shard')}"
             what = f"{name} reports again" if known else f"{name} reports: {has}"
@@ -49,6 +54,13 @@ class Watching:
             grace = node.times.node_grace
             what = f"{name} is silent; what runs there serves on, and is replaced after {grace:g} s"
             self.events.tell("node.silent", name, what, silent_s=round(node.silence_s, 1))
+
+    def _unknown(self, name: str, node: NodeNow, instances: Collection[str]) -> None:
+        """Rows are written before anything is started: these were lost with the part of the store that knew them."""
+        lost = sorted(id for id, shard in node.shards.items() if shard.state in _RUNS and id not in instances)
+        if lost:
+            what = f"{name} runs what this store does not know, and is told to end it: {', '.join(lost)}"
+            self.events.tell("leader.store_back", name, what, shards=lost)
 
     def _gpus(self, nodes: Mapping[str, NodeNow]) -> None:
         now: dict[tuple[str, str, str], str] = {}

@@ -188,7 +188,9 @@ class Terms:
     def _met_newer(self, node: LiveNode, seen: Term, heard_s: float | None) -> None:
         """A node has obeyed a later term than ours, or another leader of ours."""
         ours = str(self.leading.term)
-        self.base.parts.log.error("a node has obeyed a later term", node=node.name, seen=str(seen), ours=ours)
+        conflict = seen.conflicts_with(self.leading.term)
+        what = "a node has obeyed another leader of the same term" if conflict else "a node has obeyed a later term"
+        self.base.parts.log.error(what, node=node.name, seen=str(seen), ours=ours)
         self.leadership.told(node.name, seen, heard_s)
 
     def _changed(self, told: Transition) -> None:

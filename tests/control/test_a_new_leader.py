@@ -7,7 +7,7 @@ import attrs
 import trio
 
 from tests.control.little_cluster import SPEC, little_cluster, want
-from tests.control.little_nodes import Manner
+from tests.control.little_nodes import Manner, Shard
 
 TWO = {"node-1": 1, "node-2": 1}
 PAIR = attrs.evolve(SPEC, shards=2)
@@ -98,6 +98,42 @@ async def test_one_shards_death_ends_all_and_all_start_with_a_new_generation(kin
             await little.until(little.serving, 30)
             await little.quiet()
             assert len(little.running()) == 2
+
+
+async def test_a_replica_is_asked_where_its_engine_is_and_not_where_an_older_row_says(kind, autojump_clock):
+    """A restored row knows the ports of a process that has ended since; what it wants is started anew, on others."""
+    async with little_cluster(kind, TWO, [want()]) as little:
+        await little.until(little.serving)
+        home, was = little.home("m-1"), little.there.cluster.rows["m-1"]
+        await little.leader_dies()
+        home.shards.pop("m-1.g1.r0").kill()
+        home.ever.remove("m-1.g1.r0")
+        await little.lead()
+        await little.until(little.serving, 10)
+
+        row, ports = little.there.cluster.rows["m-1"], little.shard("m-1").seen().ports
+        assert was.first_ports != ports
+        assert row.first_ports == ports
+        assert row.generation == was.generation
+
+
+async def test_engines_that_the_store_does_not_know_are_named_before_they_are_ended(kind, autojump_clock):
+    """As after a restore: what was started since runs, and no row says why."""
+    async with little_cluster(kind, TWO, [want()]) as little:
+        await little.until(little.serving)
+        await little.leader_dies()
+        node = little.nodes["node-2"]
+        launch = attrs.evolve(little.nodes["node-1"].shards["m-1.g1.r0"].launch, id="m-9.g31.r0", gpus=())
+        node.shards["m-9.g31.r0"] = lost = Shard(launch, 8999, Manner())
+        little.services.start_soon(lost.run)
+        await trio.sleep(0.5)
+        await little.lead()
+        began = trio.current_time()
+        await little.until(lambda: "m-9.g31.r0" not in node.shards, 10)
+
+        (told,) = little.told("leader.store_back", since=began)
+        assert told.sentence == "node-2 runs what this store does not know, and is told to end it: m-9.g31.r0"
+        assert little.serving() == ["m-1"]
 
 
 async def test_the_other_ranks_are_wanted_once_rank_0_has_told_its_ports(kind, autojump_clock):
