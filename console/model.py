@@ -39,7 +39,7 @@ class Picture:
     seq: int = 0
     term: tuple[int, ...] = ()
     taken_at: float | None = None  # on the console's clock
-    age_s: float = 0.0  # of a standby's answer
+    age_s: float | None = None  # of a standby's answer
     you: Json = field(factory=dict)
     status: Json = field(factory=dict)
     leader: Json = field(factory=dict)
@@ -93,11 +93,14 @@ class Model:
 
     # -- the cluster -------------------------------------------------------------------------------------
 
-    def take_snapshot(self, said: Json, now: float, age_s: float = 0.0) -> bool:
-        """``GET /snapshot``; whether it counts: one that is older than what is known does not."""
+    def take_snapshot(self, said: Json, now: float, age_s: float | None = None) -> bool:
+        """``GET /snapshot``; whether it counts: one that is older than what is known does not.
+
+        ``age_s``: a standby's, which counts where its leader has told nothing, however new it is.
+        """
         term, seq = term_of(str(said["status"].get("term", ""))), int(said["seq"])
         base = self._base
-        if base.known and ((term, seq) < (base.term, base.seq) or (age_s > 0 and base.term == term and not base.age_s)):
+        if base.known and ((term, seq) < (base.term, base.seq) or _is_worse(base, term, age_s)):
             return False
         if seq < base.seq:
             self._begin_again(seq)
@@ -191,6 +194,11 @@ class Model:
     def _changed(self) -> None:
         self.version += 1
         self._shown = None
+
+
+def _is_worse(known: Picture, term: tuple[int, ...], age_s: float | None) -> bool:
+    """What a standby has from the store, than what its leader has told."""
+    return age_s is not None and known.age_s is None and known.term == term
 
 
 def by_name(rows: Sequence[Json], key: str = "name") -> dict[str, Json]:

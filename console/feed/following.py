@@ -95,12 +95,15 @@ class Following:
         answer = await self.api.answer("GET", "/snapshot")
         said, now = answer.value, self.clock()
         self._is_ours(answer)
-        if not _understood(self.model.take_snapshot, said, now, answer.age_s or 0.0) and answer.age_s is None:
+        counts = _understood(self.model.take_snapshot, said, now, answer.age_s)
+        if not counts and answer.age_s is None:
             raise Away(f"{answer.url} leads, and is behind what was seen before")
         self._taken_at = now
         self.model.outdated = self.model.outdated or self._at > said["seq"]
         self._learn(said)
-        if self.model.picture.link.url != answer.url or self.model.picture.link.down_since is not None:
+        if not counts:
+            self.model.lost(f"who leads does not answer, and {answer.url} stands by", now)
+        elif self.model.picture.link.url != answer.url or self.model.picture.link.down_since is not None:
             self.model.linked(answer.url)
         self.changed()
         return answer

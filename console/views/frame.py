@@ -46,8 +46,8 @@ def banner(picture: Picture, now: float) -> Line | None:
     if link.down_since is not None and picture.known:
         since = spanned(now - link.down_since)
         return line(plain(f"stale: no answer for {since}, trying again: {link.why}", Tone.BAD))
-    if picture.age_s:
-        return line(plain(f"nobody leads: this is what the store had {spanned(picture.age_s)} ago", Tone.BAD))
+    if picture.age_s is not None:
+        return line(plain(f"who leads does not answer: this the store had {spanned(picture.age_s)} ago", Tone.BAD))
     if picture.hold:
         return line(plain(f"the leader doubts itself and stops nothing: {picture.hold}", Tone.WARN))
     return None

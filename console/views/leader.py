@@ -66,7 +66,7 @@ def _told_by(picture: Picture) -> Iterator[Line]:
     may = "" if flag(told, "acts", True) or not flag(told, "leads") else ", but may not act now"
     version = text(status, "version", "?")
     yield _said("told by", f"{picture.link.url or 'the control plane'}, which {here}{may}, llmgw {version}")
-    if picture.age_s:
+    if picture.age_s is not None:
         yield _said("", plain(f"as it knew it {spanned(picture.age_s)} ago", Tone.WARN))
     away = max(amount(told, "store_away_s") or 0.0, amount(status, "store_away_s") or 0.0)
     if away:

@@ -55,7 +55,7 @@ def _leader(picture: Picture, now: float) -> Line:
     if leads and since is not None:
         cells.append(Cell(f"since {spanned(since + known_for)}"))
     cells.append(plain(f"llmgw {text(picture.status, 'version', '?')}", Tone.DIM))
-    if picture.age_s:
+    if picture.age_s is not None:
         cells.append(Cell(f"as a standby knew it {spanned(picture.age_s)} ago", Tone.WARN))
     return _labelled("leads", *joined(cells, "   "), at="leader")
 

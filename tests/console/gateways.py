@@ -146,7 +146,7 @@ class Gateway:
         if not self.leads and (asked.method != "GET" or asked.path == "/events"):
             return 421, {}, refusal("this control plane stands by", "not_leading", leader=self.other)
         of_the_leader = asked.path in ("/snapshot", "/nodes")
-        age = {"x-llmgw-leader": self.other, "x-llmgw-age": "0.5"} if of_the_leader and not self.leads else {}
+        age = {"x-llmgw-leader": self.other, "x-llmgw-age": "0.0"} if of_the_leader and not self.leads else {}
         return 200, age, self._said(asked)
 
     def _said(self, asked: Asked) -> Any:

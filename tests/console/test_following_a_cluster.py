@@ -232,13 +232,30 @@ def test_while_a_standby_alone_answers_it_is_shown_with_its_age_and_the_leader_i
     async def story():
         gateway = Gateway(leads=False, nodes=named("node-1"))
         async with up(gateway), following_them(gateway) as console:
-            await console.until(lambda p: p.age_s == 0.5 and "node-1" in p.nodes)
+            await console.until(lambda p: p.age_s == 0.0 and "node-1" in p.nodes)
             gateway.nodes = named("node-2")
             await console.until(lambda p: "node-2" in p.nodes)
             gateway.leads, gateway.term = True, "0.2"
-            await console.until(lambda p: p.age_s == 0.0)
+            await console.until(lambda p: p.known and p.age_s is None)
             gateway.tell()
             await console.until(lambda p: len(p.events) == 1)
+
+    run(story())
+
+
+def test_what_a_leader_told_stays_and_is_stale_while_a_standby_alone_answers():
+    async def story():
+        leader, standby = Gateway(nodes=named("node-1")), Gateway(leads=False, nodes=named("unheard"))
+        async with up(leader, standby), following_them(leader, standby) as console:
+            await console.until(lambda p: p.known)
+            await leader.stop()
+            await console.until(lambda p: "stands by" in p.link.why)
+            lost_at = console.picture.link.down_since
+            await console.until(lambda p: p.link.down_since is None or len(standby.paths("/snapshot")) > 2)
+            assert (list(console.picture.nodes), console.picture.link.down_since) == (["node-1"], lost_at)
+            standby.leads, standby.term, standby.nodes = True, "0.2", named("node-1", "node-2")
+            await console.until(lambda p: list(p.nodes) == ["node-1", "node-2"])
+            assert console.picture.link.down_since is None
 
     run(story())
 

@@ -81,7 +81,7 @@ def test_the_worst_doubt_is_told_first() -> None:
 
     assert [str(banner(one, NOW)) for one in (stale, standby, doubted)] == [
         "stale: no answer for 12 s, trying again: connection refused",
-        "nobody leads: this is what the store had 9 s ago",
+        "who leads does not answer: this the store had 9 s ago",
         "the leader doubts itself and stops nothing: 3 of 4 nodes are silent",
     ]
 

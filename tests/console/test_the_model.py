@@ -108,6 +108,16 @@ def test_an_answer_of_the_leader_before_does_not_count():
     assert model.picture.seq == 400
 
 
+def test_a_standbys_answer_counts_where_the_leader_of_its_term_has_told_nothing():
+    world, model = World(term="1.1", seq=5), Model()
+    assert model.take_snapshot(world.snapshot(), now=1.0, age_s=0.0)
+    assert model.take_snapshot(world.snapshot(), now=2.0)
+    assert not model.take_snapshot(world.snapshot(), now=3.0, age_s=0.0)
+    assert model.picture.age_s is None
+    assert model.take_snapshot(World(term="1.2", seq=5).snapshot(), now=4.0, age_s=0.0)
+    assert model.picture.age_s == 0.0
+
+
 def test_events_that_are_kept_are_bounded_and_those_forgotten_stay_so(monkeypatch):
     monkeypatch.setattr(models, "EVENTS_MAX", 3)
     world, model = World(), Model()

@@ -69,12 +69,12 @@ class Seat:
         await self.press("enter")
 
     async def follow(self, place: Place) -> None:
-        """With the cursor to the line that leads there, and Enter."""
+        """With the cursor to the line that leads there, the last ones first, and Enter."""
         lines = self.app.screen.query_one(Lines)
-        await self.press("home")
+        await self.press("end")
         while lines.place != place:
             before = lines.cursor
-            await self.press("down")
+            await self.press("up")
             assert lines.cursor != before, f"nothing leads to {place}:\n{self.screen()}"
         await self.press("enter")
         assert self.here == place
