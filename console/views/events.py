@@ -26,7 +26,8 @@ TONES: dict[str, Tone] = {
         Tone.BAD,
     ),
     **dict.fromkeys(
-        "node.removed replica.out replica.waiting leader.lifted leader.other leader.store_back".split(), Tone.WARN
+        "node.removed replica.out replica.waiting leader.lifted leader.other leader.store_back leader.misfit".split(),
+        Tone.WARN,
     ),
     **dict.fromkeys(
         "node.joined node.linked node.back gpu.cleared replica.ready replica.settled replica.returned leader.began"
