@@ -117,7 +117,9 @@ class LeaderLink:
 
     def _why(self, talk: Talk) -> str:
         why = talk.refused.why if talk.refused else ""
-        return f"{why}; {self.membership.way_back}" if talk.not_admitted else why
+        if not talk.not_admitted:
+            return why
+        return self.membership.no_member_of(talk.denied_by, talk.server) or f"{why}; {self.membership.way_back}"
 
     def _server(self) -> tuple[str, bool]:
         if self._led_to:

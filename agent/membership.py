@@ -30,11 +30,11 @@ class OtherCluster(NotIn):
 
 
 class TurnedAway(NotIn):
-    """By a control plane, in its words. ``leader``: ask there."""
+    """By a control plane, in its words. ``leader``: ask there. ``cluster``: its own, if it said so."""
 
-    def __init__(self, why: str, leader: str = "") -> None:
+    def __init__(self, why: str, leader: str = "", cluster: str = "") -> None:
         super().__init__(why)
-        self.leader = leader
+        self.leader, self.cluster = leader, cluster
 
 
 class Joined(msgspec.Struct, frozen=True):
@@ -126,6 +126,16 @@ class Membership:
             f"{self.places.data} belongs to cluster {self.joined.cluster} now, as {self.joined.node}, and trusts its "
             "CA alone: set agent.servers to a control plane of that cluster, or, to move to the one asked or if its "
             f"CA was made anew, join with a new token of it: {HOW}"
+        )
+
+    def no_member_of(self, cluster: str, server: str) -> str:
+        """What is wrong where a control plane of that cluster does not know our credential; empty: it is of ours."""
+        known = self.joined
+        if known is None or cluster in ("", known.cluster):
+            return ""
+        return (
+            f"it is of cluster {cluster}, and this node, {known.node}, is of cluster {known.cluster}: "
+            f"take {server} out of agent.servers"
         )
 
     def ca(self) -> bytes:
@@ -233,7 +243,7 @@ def denied(body: bytes | bytearray, server: str) -> TurnedAway:
         said = read(Denied, bytes(body))
     except Malformed:
         return TurnedAway(f"{server} refused without a reason that can be read")
-    return TurnedAway(said.why, said.leader)
+    return TurnedAway(said.why, said.leader, said.cluster)
 
 
 def _vouched(token: JoinToken, pem: bytes) -> bool:

@@ -58,6 +58,7 @@ class Talk:
     welcomed: bool = field(default=False, init=False)
     refused: Refused | None = field(default=None, init=False)  # by the leader, in its words
     not_admitted: bool = field(default=False, init=False)  # because the credential counts no more
+    denied_by: str = field(default="", init=False)  # whose cluster it is that did not admit us, if it said so
     stands_by: bool = field(default=False, init=False)  # who answered does not lead
     _h2: H2Stream = field(init=False)
     _duplex: Duplex = field(init=False)
@@ -129,7 +130,7 @@ class Talk:
     def _end(self, why: str) -> None:
         if self._denied is not None:
             said = denied(self._denied, self.server)
-            self.refused = Refused(str(said), said.leader)
+            self.refused, self.denied_by = Refused(str(said), said.leader), said.cluster
         self._duplex.cut(why or "the leader ended the link")
 
     def _take(self, frame: Down) -> None:

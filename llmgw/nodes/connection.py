@@ -160,7 +160,7 @@ class Connection:
         else:
             match gatekeeper.authenticate(token):
                 case Unwelcome(why):
-                    self._unauthorized(why)
+                    self._unauthorized(why, self.house.registry.cluster)
                 case Admitted(node) if (method, path) == ("POST", LINK):
                     self._link(node)
                 case Admitted(node) if path == DRAIN and self.house.drains is not None:
@@ -225,12 +225,12 @@ class Connection:
         self._waits_for = f"a frame within {seconds:g} s"
         self._patience.deadline = trio.current_time() + seconds
 
-    def _unauthorized(self, why: str) -> None:
+    def _unauthorized(self, why: str, cluster: str = "") -> None:
         self._count("unauthorized")
-        self._deny(401, why)
+        self._deny(401, why, cluster=cluster)
 
-    def _deny(self, status: int, why: str, leader: str = "") -> None:
-        self._say(status, encode(Denied(why, leader)))
+    def _deny(self, status: int, why: str, leader: str = "", cluster: str = "") -> None:
+        self._say(status, encode(Denied(why, leader, cluster)))
 
     def _say(self, status: int, body: bytes) -> None:
         self._h2.respond(status)

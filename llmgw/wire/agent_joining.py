@@ -55,10 +55,14 @@ class DrainTold(msgspec.Struct, frozen=True):
 
 
 class Denied(msgspec.Struct, frozen=True):
-    """The body of every answer that is not 200. ``leader``: host:port of the agent listener that leads, if known."""
+    """The body of every answer that is not 200. ``leader``: host:port of the agent listener that leads, if known.
+
+    ``cluster``: whose listener it is, told to who shows a credential that counts for nothing there.
+    """
 
     why: str
     leader: str = ""
+    cluster: str = ""
 
 
 T = TypeVar("T", JoinAsked, JoinGiven, DrainAsked, DrainTold, Denied)

@@ -524,6 +524,24 @@ async def test_a_node_of_another_cluster_is_refused_by_name(leader, nursery, tmp
     assert f"node-1 belongs to cluster {leader.store.cluster_id}, this is cluster {'f' * 32}" in again.said[0]
 
 
+async def test_a_credential_that_counts_for_nothing_elsewhere_says_which_server_is_wrong(
+    leader, nursery, tmp_path, autojump_clock
+):
+    agent = await linked(leader, nursery, tmp_path / "a")
+    agent.scope.cancel()
+    await leader.joining.remove(ME, "node-1")
+
+    leader.registry.cluster = "f" * 32
+    again = agent_on(tmp_path / "a", leader.dial)
+    nursery.start_soon(again.run)
+    await until(lambda: again.said)
+
+    assert again.said[0] == (
+        f"refused by leader.test:7443: it is of cluster {'f' * 32}, and this node, node-1, is of cluster"
+        f" {leader.store.cluster_id}: take leader.test:7443 out of agent.servers"
+    )
+
+
 async def test_without_a_valid_token_nobody_joins(leader, nursery, tmp_path, autojump_clock):
     token = await leader.token(valid_s=60, uses_max=1)
     wrong = token.replace(token.split("-")[3], "x" * 32)

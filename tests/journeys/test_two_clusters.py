@@ -25,7 +25,9 @@ def test_a_node_keeps_to_its_cluster_and_refuses_the_other_by_name(home: House):
         # Its own is away for a while: it asks the other one, and is no node of that.
         ours.kill_control_plane()
         assert node.process is not None
-        node.process.said(f"refused by 127.0.0.1:{others.agents_port}: this credential is not known here", 20)
+        server = f"127.0.0.1:{others.agents_port}"
+        node.process.said(f"refused by {server}: it is of cluster ", 20)
+        assert any(f": take {server} out of agent.servers" in line for line in node.process.lines)
         assert others.get("/nodes")["nodes"] == []
         ours.start_control_plane()
         ours.wait(lambda: ours.serves(1) and ours.node("node-1")["agent"]["linked"])
