@@ -57,16 +57,15 @@ class Command(Input):
             return
         self._typed(self.said)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        said = self.said
-        self.end()
-        self._said(said)
-
     def on_key(self, event: events.Key) -> None:
-        if event.key == "escape":
-            event.stop()
-            self.end()
+        if not self.display:
+            self._pass_on(event)
+        elif event.key == "enter":  # here, and not once it has come through: what is typed behind it is no part of it
+            said = self.said
+            self._ends(event)
+            self._said(said)
+        elif event.key == "escape":
+            self._ends(event)
             self._typed("")
         elif event.key in ("tab", "shift+tab"):
             event.stop()
@@ -74,6 +73,18 @@ class Command(Input):
             self._go_on(1 if event.key == "tab" else -1)
         else:
             self._offered = []
+
+    def _ends(self, event: events.Key) -> None:
+        event.stop()
+        event.prevent_default()
+        self.end()
+
+    def _pass_on(self, event: events.Key) -> None:
+        """Typed quickly behind Enter, it is for the place that this led to."""
+        event.stop()
+        event.prevent_default()
+        if self.screen.focused is not self:
+            self.app.post_message(events.Key(event.key, event.character))
 
     def _go_on(self, by: int) -> None:
         if not self._offered:

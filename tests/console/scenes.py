@@ -153,6 +153,7 @@ class Scene:
 
 NAMES = {
     " ": "space", "-": "minus", "/": "slash", "=": "equals_sign", ":": "colon", "_": "underscore", ".": "full_stop",
+    "\n": "enter",
 }  # fmt: skip
 
 

@@ -235,6 +235,16 @@ def test_tab_completes_a_command():
     played(story)
 
 
+def test_keys_right_behind_a_command_are_for_the_place_that_it_leads_to():
+    async def story(scene: Scene) -> None:
+        await scene.type(":nodes\nf")
+        await scene.settle()
+        assert here(scene) == Place("nodes")
+        assert scene.app.screen.table.sight.faults_only
+
+    played(story)
+
+
 # -- events ------------------------------------------------------------------------------------------------
 
 
