@@ -55,7 +55,7 @@ def _in_words(verb: str, subject: str, answer: Json) -> str:
         case "resign":
             stays_out = amount(answer, "stays_out_s")
             away = "a while" if stays_out is None else spanned(stays_out)
-            return f"term {text(answer, 'resigned', '-')} is given back; that control plane stays out for {away}"
+            return f"term {text(answer, 'resigned', '-')} is given back; that control plane stays out until another has led, at most {away}"
         case "move":
             return f"{subject} goes to {', '.join(words(answer, 'to')) or 'another node'}, its replacement first"
         case "cordon" | "drain":
