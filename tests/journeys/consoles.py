@@ -126,7 +126,7 @@ class Seat:
             assert time.monotonic() < deadline, f"{missing} not within {within_s:g} s:\n{self.screen()}"
             await self._pilot.pause(BETWEEN_S)
 
-    async def until_true(self, cluster: Cluster, within_s: float = 12.0) -> None:
+    async def until_true(self, cluster: Cluster, within_s: float = LONG_S) -> None:
         """What is shown is what a fresh console would show, but for what is measured."""
         deadline = time.monotonic() + within_s
         while differing := _differing(self.picture, await asyncio.to_thread(fresh, cluster)):
