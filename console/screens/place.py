@@ -74,6 +74,8 @@ class PlaceScreen(Screen[None]):
         self.redraw()
 
     def redraw(self) -> None:
+        if not self.query("#head"):  # it is about to be composed
+            return
         picture, now = self.picture, self.console.clock()
         self._bar("head").show(frame.head(picture, now, self.console.read_only))
         self._bar("crumbs").show(frame.crumbs(self.console.way, self.size.width))

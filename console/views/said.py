@@ -53,9 +53,9 @@ def _in_words(verb: str, subject: str, answer: Json) -> str:
         case "restart":
             return f"asked for: {', '.join(words(answer, 'replicas')) or subject} will be replaced"
         case "resign":
-            stays_out = amount(answer, "stays_out_s")
-            away = "a while" if stays_out is None else spanned(stays_out)
-            return f"term {text(answer, 'resigned', '-')} is given back; that control plane stays out until another has led, at most {away}"
+            most = amount(answer, "stays_out_s")
+            until = "until another leads" + ("" if most is None else f", at most {spanned(most)}")
+            return f"term {text(answer, 'resigned', '-')} is given back; it stays out {until}"
         case "move":
             return f"{subject} goes to {', '.join(words(answer, 'to')) or 'another node'}, its replacement first"
         case "cordon" | "drain":

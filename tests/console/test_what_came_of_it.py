@@ -54,7 +54,7 @@ def says(verb: str, subject: str, answer: Answer) -> list[str]:
         ("restart", "m", "✓ asked for: m-1, m-2 will be replaced"),
         ("scale", "m", "✓ m: 3 replicas wanted now"),
         ("cancel", "req_1", "✓ req_1 is cancelled"),
-        ("resign", "", "✓ term 2.11 is given back; that control plane stays out until another has led, at most 10 s"),
+        ("resign", "", "✓ term 2.11 is given back; it stays out until another leads, at most 10 s"),
     ],
 )
 def test_each_act_says_in_words_what_came_of_it(verb: str, subject: str, told: str) -> None:
