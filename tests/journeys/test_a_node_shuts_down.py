@@ -3,6 +3,7 @@
 import signal
 from contextlib import contextmanager
 
+import pytest
 import trio
 
 from tests.journeys.clustering import Cluster, Traffic, begin, cluster, model, until
@@ -33,6 +34,7 @@ def home_of(made: Cluster) -> str:
     return made.serving()[0]["shards"][0]["node"]
 
 
+@pytest.mark.slow
 async def test_a_node_that_shuts_down_is_left_without_a_failed_request_and_is_back_after_its_boot(home: House):
     with cluster(home, model(replicas=1, decode_rate=40)) as made:
         await until(made, lambda: made.serves(1))

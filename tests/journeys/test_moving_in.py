@@ -4,6 +4,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
 import trio
 from attrs import define
 
@@ -96,6 +97,7 @@ class Move:
         await until(made, lambda: states(made).get(f"by-hand-{node}") == "usable")
 
 
+@pytest.mark.slow
 async def test_engines_move_under_agents_one_by_one_and_back_and_no_request_fails(home: House):
     old = {name: by_hand(home, name) for name in ("gpu-1", "gpu-2")}
     urls = {f"by-hand-{name}": engine.url for name, engine in old.items()}

@@ -54,6 +54,7 @@ def end(gateway: Gateway) -> None:
     assert gateway.process.wait() == 0
 
 
+@pytest.mark.slow
 def test_a_move_from_sqlite_keeps_every_key(home: House, server: Server):
     engine = home.engine(decode_rate=500)
     database = server.fresh()
@@ -122,7 +123,8 @@ class Traffic:
             thread.join(30)
 
 
-@pytest.mark.parametrize("away_s", [AWAY_S, pytest.param(60.0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("away_s", [AWAY_S, 60.0])
 def test_while_the_database_is_away_no_request_fails_and_no_row_is_lost(home: House, server: Server, away_s: float):
     engine = home.engine(decode_rate=500)
     database = server.fresh()

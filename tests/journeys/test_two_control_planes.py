@@ -175,6 +175,7 @@ async def test_while_the_database_is_away_what_runs_is_served_on(home: House, aw
         await until(made, lambda: rows(server) == len(traffic.asked))
 
 
+@pytest.mark.slow
 async def test_who_led_last_serves_until_balancers_have_noticed_and_nothing_new_after_that(home: House, database: str):
     with pair(home, database, model(decode_rate=20), nodes=3, pause="2s") as made:
         await until(made, lambda: made.serves(2))

@@ -3,6 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
+import pytest
 import trio
 from attrs import define, field
 
@@ -41,6 +42,7 @@ class Watch:
                 await trio.sleep(0.05)
 
 
+@pytest.mark.slow
 async def test_a_model_goes_from_one_version_to_the_other_and_no_request_fails(home: House):
     old, new = version(home, "1"), version(home, "2")
     models = model(2, A, [str(old)], decode_rate=100) + model(1, B, [str(new)], decode_rate=100)
