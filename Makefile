@@ -8,7 +8,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test test-slow bench lint clean
+.PHONY: demo test test-slow bench docs-console lint clean
 
 $(STAMP): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer, with venv, is needed; name it: make PYTHON=..." >&2; exit 1; }
@@ -32,6 +32,10 @@ bench: $(STAMP)
 	$(BIN)/python bench/cluster.py
 	$(BIN)/python bench/terminal.py
 	$(BIN)/python bench/run.py
+
+# The screens in docs/console.md and docs/screens, from a cluster of simulated GPUs; needs tmux.
+docs-console: $(STAMP)
+	$(BIN)/python -m docs.capture
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

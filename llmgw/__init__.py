@@ -22,4 +22,4 @@ The words (model, endpoint, pool, band, tenant, outcome, explanation) mean the s
 code, the API, the metrics and the console; ``docs/architecture.md`` lists them.
 """
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
