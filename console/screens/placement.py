@@ -14,18 +14,21 @@ from console.feed.api import Away, Refused
 from console.model import Picture
 from console.screens.place import PlaceScreen
 from console.shown import Line, Place, Tone, line, plain
+from console.views.fitting import folded
 from console.views.frame import Hint
 from console.views.placement import Branch, tree
 from console.widgets.bar import Bar
 from console.widgets.command import Command
 from console.widgets.tones import styles_of
 
+GUIDE, SIGN = 2, 2  # cells: of each level, and of what tells whether a branch is folded
+
 
 class PlacementScreen(PlaceScreen):
     """The tree is asked for once, and again with `r` or another `what if`: it must not move under who reads it."""
 
     DEFAULT_CSS = """
-    PlacementScreen > Tree { height: 1fr; padding: 0; }
+    PlacementScreen > Tree { height: 1fr; padding: 0; background: transparent; scrollbar-size-vertical: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r", "again", "Again", show=False),
@@ -42,7 +45,7 @@ class PlacementScreen(PlaceScreen):
         yield Bar(id="asked")
         candidates: Tree[None] = Tree("candidates", id="tree")
         candidates.show_root = False
-        candidates.guide_depth = 2
+        candidates.guide_depth = GUIDE
         yield candidates
 
     def on_mount(self) -> None:
@@ -77,19 +80,27 @@ class PlacementScreen(PlaceScreen):
         root = self.query_one("#tree", Tree).root
         root.remove_children()
         for branch in tree(self.said) if self.said is not None else ():
-            self._hang(root, branch)
+            self._hang(root, branch, self.size.width - SIGN - 1)
         root.expand()
 
-    def _hang(self, parent: "TreeNode[None]", branch: Branch) -> None:
-        label = Text(no_wrap=True)
-        for cell in branch.line.cells:
-            label.append(cell.text, styles_of(self.app.theme)[cell.tone])
+    def _hang(self, parent: "TreeNode[None]", branch: Branch, room: int) -> None:
+        """What does not fit beside its guides hangs below, as leaves of its own."""
+        first, *more = map(self._label, folded(branch.line, max(SIGN, room)))
         if not branch.branches:
-            parent.add_leaf(label)
+            for label in (first, *more):
+                parent.add_leaf(label)
             return
-        node = parent.add(label, expand=True)
+        node = parent.add(first, expand=True)
+        for label in more:
+            node.add_leaf(label)
         for below in branch.branches:
-            self._hang(node, below)
+            self._hang(node, below, room - GUIDE)
+
+    def _label(self, said: Line) -> Text:
+        label = Text(no_wrap=True)
+        for cell in said.cells:
+            label.append(cell.text, styles_of(self.app.theme)[cell.tone])
+        return label
 
     def action_what_if(self) -> None:
         self.query_one(Command).ask("what if ", self._what_if, begun=self.what_if)

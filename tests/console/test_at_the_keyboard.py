@@ -321,6 +321,20 @@ def test_what_if_is_asked_with_what_was_typed():
     played(story)
 
 
+def test_a_reason_that_is_longer_than_the_screen_is_folded_and_not_cut():
+    long = "xid 119: its system processor does not answer; clears: a reset of the GPU, a reboot of the node, an operator"
+    node, gpu = answers.UNPLACED["candidates"][:2]
+
+    async def story(scene: Scene) -> None:
+        await scene.say(":placement demo-model")
+        assert long in " ".join(scene.text().replace("│", "").replace("├", "").replace("└", "").split())
+        assert all(not line.endswith("▍") for line in scene.text().splitlines())
+
+    api = usual()
+    api.answers["GET", "/explain/placement/"] = {**answers.UNPLACED, "candidates": [node, {**gpu, "reasons": [long]}]}
+    played(story, api=api)
+
+
 def test_what_is_not_there_is_said_and_no_failure():
     async def story(scene: Scene) -> None:
         for line in (":node nowhere", ":replica nobody", ":placement nothing", ":requests nobody"):
