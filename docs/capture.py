@@ -104,7 +104,13 @@ def sick(visit: Visit) -> tuple[str, str]:
     visit.seat.press("End")
     visit.seat.until()
     visit.seat.press("Enter")
-    visit.see("gpu", f"gpu {node}/{gpu}", "no replica is on this GPU", "clears: a reset of the GPU, a reboot of")
+    visit.see(
+        "gpu",
+        f"gpu {node}/{gpu}",
+        "no replica is on this GPU",
+        "claimed 0.0, ours 0.0",
+        "clears: a reset of the GPU, a reboot of",
+    )
     visit.go("nodes", "NODE")
     visit.seat.press("f")
     visit.see("faults", "faults only", f"xid {XID}", "clears:")

@@ -322,7 +322,7 @@ def test_what_if_is_asked_with_what_was_typed():
 
 
 def test_a_reason_that_is_longer_than_the_screen_is_folded_and_not_cut():
-    long = "xid 119: its system processor does not answer; clears: a reset of the GPU, a reboot of the node, an operator"
+    long = "xid 119: its system processor does not answer; clears: a reset of the GPU, a reboot, or an operator"
     node, gpu = answers.UNPLACED["candidates"][:2]
 
     async def story(scene: Scene) -> None:
