@@ -53,6 +53,7 @@ class Verb:
     call: Callable[[str, Values], Call]
     fields: tuple[Field, ...] = ()
     dry: Callable[[str, Values], Call] | None = None
+    look: Call | None = None  # a reading that tells how things stand before
     many: bool = True
 
 
@@ -170,7 +171,8 @@ VERBS = {
         Verb("uncordon", "u", "Uncordon", TARGETS, "It may be used again; a drain under way ends.",
              _aim("schedulable"), (WHY,)),
         Verb("drain", "D", "Drain", TARGETS, "What runs there serves elsewhere first; then it is empty.",
-             _drain, (WHY, GRACE, AT_DEADLINE), lambda subject, values: _drain(subject, values, True)),
+             _drain, (WHY, GRACE, AT_DEADLINE), lambda subject, values: _drain(subject, values, True),
+             Call("GET", "/config")),
         Verb("move", "m", "Move", frozenset({"replica"}), "A replacement serves elsewhere first; then this one ends.",
              _move, (WHY, Field("to", "To", "nodes; nothing: wherever it fits")),
              lambda subject, values: _move(subject, values, True)),
@@ -178,10 +180,11 @@ VERBS = {
              "Replaced by a new one, of a model one after the other; requests that run are finished.",
              _restart, (WHY,)),
         Verb("scale", "s", "Scale", frozenset({"model"}), "Another number of replicas than is written.",
-             _scale, (WHY, Field("replicas", "Replicas", "a number; nothing: what the config says")), many=False),
+             _scale, (Field("replicas", "Replicas", "a number; nothing: what the config says"), WHY), many=False),
         Verb("cancel", "x", "Cancel", frozenset({"request"}),
              "Its client gets an error; the engine stops working on it.", _cancel, (WHY,)),
-        Verb("resign", "X", "Resign", frozenset({"leader"}), "Another control plane leads; no request fails.",
-             _resign, (WHY,), many=False),
+        Verb("resign", "X", "Resign", frozenset({"leader"}),
+             "The term is given back; one that stands by takes over, and no request fails. Whether one stands by is not"
+             " known here: look first, for without one nobody leads for a lease.ttl.", _resign, (WHY,), many=False),
     )
 }  # fmt: skip

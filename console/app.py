@@ -15,6 +15,7 @@ from textual.dom import DOMNode
 from textual.message_pump import MessagePump
 from textual.timer import Timer
 from textual.widgets import Input
+from textual.worker import WorkerFailed
 
 from console.acts import Act, may_act
 from console.feed.api import AdminApi, Where
@@ -90,8 +91,10 @@ class Console(App[str]):
             screen.redraw()
 
     def _stale(self) -> bool:
-        """Also while the link is down: how long it has been is told."""
-        return self._drawn != self.model.version or self.model.picture.link.down_since is not None
+        """Also while nobody answers: how long it has been is told."""
+        picture = self.model.picture
+        waits = not picture.known or picture.link.down_since is not None
+        return waits or self._drawn != self.model.version or picture.link.silent_s(self.clock()) is not None
 
     def beside(self, of: DOMNode, work: Callable[[], Coroutine[Any, Any, None]], group: str) -> None:
         """Begins ``work`` while ``of`` is there; what it does already in that group ends."""
@@ -110,6 +113,7 @@ class Console(App[str]):
             super()._fatal_error()
             return
         error = self._exception
+        error = error.error if isinstance(error, WorkerFailed) else error  # what failed, not where
         self.exit(f"the console failed: {type(error).__name__}: {error}; LLMGW_DEBUG=1 shows where", return_code=1)
 
     # -- the way -----------------------------------------------------------------------------------------
@@ -167,7 +171,13 @@ class Console(App[str]):
     # -- what is said and done ---------------------------------------------------------------------------
 
     def act(self, act: Act) -> None:
-        self.push_screen(Dialog(act))
+        self.push_screen(Dialog(act), self._acted)
+
+    def _acted(self, over: bool | None) -> None:
+        """What was marked for it has had it; a mark that stays would be meant by the next act too."""
+        top = self._top()
+        if over and top is not None:
+            top.acted()
 
     def help(self) -> None:
         top = self._top()

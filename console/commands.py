@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from attrs import frozen
 
-from console.acts import VERBS, Act, may_act
+from console.acts import ENDPOINT, VERBS, Act, may_act
 from console.arranged import natural
 from console.model import Picture
 from console.shown import Place, clean
@@ -73,6 +73,7 @@ WHOM: Mapping[str, Names] = {
     "cordon": _nodes, "uncordon": _nodes, "drain": _nodes, "move": _replicas, "restart": _models_and_replicas,
     "scale": _models, "cancel": _running, "resign": _nobody,
 }  # fmt: skip
+FIELD_BEHIND = {"scale": "replicas", "move": "to"}  # what stands behind the one that is named
 LEAVING = ("quit", "q", "q!")
 
 
@@ -85,11 +86,11 @@ def meant(line: str, picture: Picture, read_only: bool) -> Meant:
     if name in PLACES:
         return _place(name, said)
     if name in VERBS:
-        return _act(name, said)
+        return _act(name, said, picture)
     if word in VERBS:
-        return NotUnderstood(f"{word} is for operators, and this is {picture.role}, or read-only")
-    near = [one for one in _words(picture, read_only) if one[:1] == word[:1]] or list(PLACES)
-    return NotUnderstood(f"{clean(word, 40)!r} is no command; there is {', '.join(near[:6])}; ? shows all keys")
+        why = "this console is read-only" if read_only else f"it is for operators, and you are {picture.role}"
+        return NotUnderstood(f"{word}: {why}")
+    return NotUnderstood(f"{clean(word, 40)!r} is no command; tab goes through them, ? tells of all")
 
 
 def _named(word: str, picture: Picture, read_only: bool) -> str:
@@ -109,17 +110,28 @@ def _place(name: str, said: Sequence[str]) -> Meant:
     return Go(Place(name, " ".join(said)))
 
 
-def _act(name: str, said: Sequence[str]) -> Meant:
+def _act(name: str, said: Sequence[str], picture: Picture) -> Meant:
     verb = VERBS[name]
     if name == "resign":
         return Do(Act(verb, ("",)))
-    if name == "scale" and len(said) == 2:
-        return Do(Act(verb, (said[0],), {"replicas": said[1]}))
     if not said:
         return NotUnderstood(f"whom? write :{name} NAME")
-    if not verb.many and len(said) > 1:
+    whom, more = (said[:1], said[1:]) if name in FIELD_BEHIND else (said, ())
+    unknown = next((one for one in whom if not _is_there(name, one, picture)), None)
+    if unknown is not None:
+        return NotUnderstood(
+            f"nothing that could be meant is called {clean(unknown, 40)!r}; the reason is asked for later"
+        )
+    if not verb.many and len(whom) + len(more) > 2:
         return NotUnderstood(f":{name} is of one at a time")
-    return Do(Act(verb, tuple(dict.fromkeys(said))))
+    return Do(Act(verb, tuple(dict.fromkeys(whom)), {FIELD_BEHIND[name]: " ".join(more)} if more else {}))
+
+
+def _is_there(name: str, subject: str, picture: Picture) -> bool:
+    """As far as it is known: requests come and go, and static endpoints are named by whoever drains them."""
+    if not picture.known or name == "cancel" or subject.startswith(ENDPOINT):
+        return True
+    return subject in WHOM[name](picture)
 
 
 def completions(line: str, picture: Picture, read_only: bool) -> list[str]:

@@ -17,15 +17,15 @@ from console.acts import Act, Call, Field, Values, Wrong
 from console.feed.api import Away, Refused
 from console.shown import Line, Tone, clean, line, plain
 from console.views.drains import planned_apart, would_block
-from console.views.said import dry_run, outcome
+from console.views.said import asking, before, dry_run, outcome
 from console.widgets.lines import Lines
 
 if TYPE_CHECKING:
     from console.app import Console
 
 
-class Dialog(ModalScreen[None]):
-    """Ends by itself only when it is told to: what came of the act stays to be read."""
+class Dialog(ModalScreen[bool]):
+    """Ends only when it is told to: what came of the act stays to be read. Its result: whether all was answered."""
 
     DEFAULT_CSS = """
     Dialog { align: center middle; }
@@ -47,7 +47,10 @@ class Dialog(ModalScreen[None]):
     def __init__(self, act: Act) -> None:
         super().__init__()
         self.act = act
-        self.done = False
+        self.done = self.over = False  # yes was said; everything is answered
+        self._lines: tuple[Line, ...] = ()
+        self._looked: Mapping[str, Any] | None = None
+        self._asked_of, self._asked_at = "", 0.0
         self._asks: Timer | None = None
 
     @property
@@ -81,7 +84,15 @@ class Dialog(ModalScreen[None]):
     def on_mount(self) -> None:
         fields = self.act.verb.fields
         (self.query_one(f"#{fields[0].name}") if fields else self.query_one("#no")).focus()
+        self.set_interval(1.0, self._still_asking)
+        self.console.beside(self, self._look, "look")
         self._try()
+
+    async def _look(self) -> None:
+        if self.act.verb.look is not None:
+            found = await self._asked(self.act.verb.look)
+            self._looked = found if isinstance(found, Mapping) else None
+            self._show(self._lines)
 
     @property
     def values(self) -> Values:
@@ -128,9 +139,25 @@ class Dialog(ModalScreen[None]):
             return error
 
     def _show(self, lines: tuple[Line, ...]) -> None:
+        self._lines = lines
+        shown = (*lines, *(() if self.done else self._before()))
         preview = self.query_one("#preview", Lines)
-        preview.show(lines)
-        preview.styles.height = max(1, min(12, len(lines)))
+        preview.show(shown)
+        preview.styles.height = max(1, min(12, len(shown)))
+
+    def _before(self) -> Iterator[Line]:
+        picture, verb = self.console.model.picture, self.act.verb.name
+        for subject in self.act.subjects[:1]:
+            yield from before(verb, subject, picture, self.values, self._looked, self._width)
+
+    def _still_asking(self) -> None:
+        if self.done and not self.over:
+            self._show_asking()
+
+    def _show_asking(self) -> None:
+        seconds, lines = self.console.clock() - self._asked_at, self._lines
+        self._show((*lines, *asking(self._asked_of, seconds, self._width)))
+        self._lines = lines
 
     @property
     def _width(self) -> int:
@@ -140,7 +167,10 @@ class Dialog(ModalScreen[None]):
 
     @on(Button.Pressed, "#no")
     def action_no(self) -> None:
-        self.dismiss(None)
+        if self.done and not self.over:
+            whom = f" for {self._asked_of}" if self._asked_of else ""
+            self.console.say(f"{self.act.verb.label} was asked{whom} and not answered: look whether it was done")
+        self.dismiss(self.over)
 
     @on(Button.Pressed, "#yes")
     def _yes(self) -> None:
@@ -152,7 +182,8 @@ class Dialog(ModalScreen[None]):
         self.done = True
         self.query_one("#yes", Button).disabled = True
         self.query_one("#no", Button).label = "Stop here"
-        self.query_one("#no").focus()
+        self.query_one("#preview").focus()  # one Enter more than was meant stops nothing
+        self._show(())
         self.console.beside(self, partial(self._do, calls), "do")
 
     async def _do(self, calls: tuple[Call, ...]) -> None:
@@ -160,12 +191,16 @@ class Dialog(ModalScreen[None]):
         self.workers.cancel_group(self, "dry")
         lines: list[Line] = []
         for subject, call in zip(self.act.subjects, calls, strict=True):
+            self._asked_of, self._asked_at = subject, self.console.clock()
+            self._show_asking()
             answer = await self._asked(call)
             lines += outcome(self.act.verb.name, subject, answer, self._width)
             self._show(tuple(lines))
             if isinstance(answer, Away):
                 break
+        self.over = True
         self.query_one("#no", Button).label = "Close"
+        self.query_one("#no").focus()
         self.console.model.outdated = True
 
     @on(Input.Submitted)

@@ -6,7 +6,7 @@ from textual.binding import Binding, BindingType
 
 from console.model import Picture
 from console.screens.listing import ListingScreen
-from console.shown import Line, Listing, Tone, line, plain
+from console.shown import Line, Listing
 from console.views import events
 from console.views.frame import Hint
 
@@ -18,26 +18,29 @@ class EventsScreen(ListingScreen):
     )  # fmt: skip
 
     needle = ""
+    still: Picture | None = None  # what is looked at while it is held
+
+    def draw(self, picture: Picture) -> None:
+        super().draw(self.still or picture)
 
     def listing(self, picture: Picture) -> Listing:
         return events.listing(picture, self.needle)
 
     def _filter(self, wanted: str) -> None:
         """Over what is known, not over its rows: of thousands a screen makes some forty."""
-        self.needle, self.held = wanted, False
+        self.needle = wanted
         self.redraw()
 
     def wanted(self) -> str:
         return self.needle
 
     def action_hold(self) -> None:
-        self.held = not self.held
+        self.still = self.picture if self.still is None else None
         self.redraw()
 
     def _note(self, said: str) -> Line:
-        if not self.held:
-            told = [one for one in (said, f"filter: {self.needle}" if self.needle else "") if one]
-            return super()._note("; ".join(told))
-        more = len(self.picture.events) - len(self.table.listing.rows)
-        news = f", {more} more since" if more > 0 else ""
-        return line(plain(f"held still{news}; space goes on", Tone.WARN))
+        told = [one for one in (said, f"filter: {self.needle}" if self.needle else "") if one]
+        if self.still is not None:
+            more = len(self.picture.events) - len(self.still.events)
+            told.insert(0, "held still" + (f", {more} more since" if more > 0 else "") + "; space goes on")
+        return super()._note("; ".join(told))

@@ -30,8 +30,9 @@ class ListingScreen(PlaceScreen):
     ListingScreen > #note.told { display: block; }
     ListingScreen > #detail { height: 9; border-top: solid $panel; }
     ListingScreen.-wide > #detail { height: 14; }
-    ListingScreen.hidden > #detail { display: none; }
+    ListingScreen.hidden > #detail, ListingScreen.-low > #detail { display: none; }
     """
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (14, "-high")]  # rows before the pane
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f", "faults", "Faults only", show=False),
@@ -45,7 +46,6 @@ class ListingScreen(PlaceScreen):
 
     def __init__(self, place: Place, view: View) -> None:
         super().__init__(place)
-        self.held = False  # what it shows stands still
         self.view = view
         self.measures = view.watch
         self.asked: dict[str, Any] = {}
@@ -67,9 +67,6 @@ class ListingScreen(PlaceScreen):
     # -- drawing -----------------------------------------------------------------------------------------
 
     def draw(self, picture: Picture) -> None:
-        if self.held:
-            self._note_told(self._note(""))
-            return
         listing = self.listing(picture)
         self._note_told(self._note(listing.note))
         self.table.show(listing)
@@ -86,6 +83,8 @@ class ListingScreen(PlaceScreen):
     def _note(self, said: str) -> Line:
         sight = self.table.sight
         told = [said] if said else []
+        if self.table.marks:
+            told.append(f"{len(self.table.marks)} marked: acts are about these")
         if sight.faults_only:
             told.append("faults only")
         if sight.wanted:
@@ -148,6 +147,10 @@ class ListingScreen(PlaceScreen):
 
     def action_faults(self) -> None:
         self.table.look(evolve(self.table.sight, faults_only=not self.table.sight.faults_only))
+        self.redraw()
+
+    def acted(self) -> None:
+        self.table.marks.clear()
         self.redraw()
 
     def action_detail(self) -> None:

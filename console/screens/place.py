@@ -27,7 +27,7 @@ class PlaceScreen(Screen[None]):
     DEFAULT_CSS = """
     PlaceScreen { layers: below above; }
     PlaceScreen > #head { background: $panel; }
-    PlaceScreen > #banner { display: none; }
+    PlaceScreen > #banner { display: none; height: auto; max-height: 2; }
     PlaceScreen > #banner.told { display: block; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -54,7 +54,7 @@ class PlaceScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         yield Bar(id="head")
         yield Bar(id="crumbs")
-        yield Bar(id="banner")
+        yield Bar(id="banner", folds=True)
         yield from self.body()
         yield Command(id="command")
         yield Bar(id="hints")
@@ -100,6 +100,9 @@ class PlaceScreen(Screen[None]):
     def whom(self, verb: Verb) -> Sequence[str]:
         """Whom a verb's key means here; nobody: there is nothing to do it to."""
         return ()
+
+    def acted(self) -> None:
+        """An act on what is here was answered."""
 
     def on_key(self, event) -> None:  # type: ignore[no-untyped-def] # textual.events.Key
         """The keys of verbs are those of this operator: for others they are none at all."""

@@ -2,13 +2,38 @@
 
 from collections.abc import Iterator
 
-from console.shown import Line, Tone, plain, spanned
+from console.acts import Values
+from console.model import Picture
+from console.shown import Line, Tone, line, plain, spanned
 from console.views.drains import plan_lines
 from console.views.fitting import hanging
-from console.views.read import Json, amount, part, text, words
+from console.views.read import Json, amount, count, part, text, words
 
 Answer = Json | Exception  # a refusal, or nobody who answered
 CONFIRMS = frozenset({"cordon", "drain"})  # acts that hold only once the node has said so
+
+
+def before(
+    verb: str, subject: str, picture: Picture, values: Values, looked: Json | None, width: int
+) -> tuple[Line, ...]:
+    """How things stand before an act, as far as its dry run does not tell it."""
+    match verb:
+        case "scale":
+            return tuple(_scaling(picture.models.get(subject), values, width))
+        case "drain" if looked is not None and (grace := text(part(looked, "drain"), "grace")):
+            return (line(plain(f"drain.grace is {grace}", Tone.DIM)),)
+    return ()
+
+
+def _scaling(model: Json | None, values: Values, width: int) -> Iterator[Line]:
+    if model is None:
+        return
+    run = part(model, "replicas")
+    now = f"{count(run, 'serving')} serve, {count(run, 'desired')} wanted"
+    how = "as the config says" if amount(run, "scaled") is None else "an operator's number"
+    yield from hanging(plain("now  "), f"{now} ({how})", width)
+    if values.get("replicas", "").strip() == "0":
+        yield from hanging(plain("! ", Tone.BAD), "0 ends every replica: requests for it are refused", width, Tone.BAD)
 
 
 def dry_run(subject: str, answer: Answer, width: int) -> tuple[Line, ...]:
@@ -26,6 +51,12 @@ def _would_move(subject: str, answer: Json, width: int) -> Iterator[Line]:
     else:
         told = f"{subject}: what would happen is not told; ask for it with `llmgw ctl`"
         yield from hanging(plain("? ", Tone.WARN), told, width, Tone.WARN)
+
+
+def asking(subject: str, seconds: float, width: int) -> tuple[Line, ...]:
+    """While the answer to an act is waited for."""
+    whom = f" for {subject}" if subject else ""
+    return hanging(plain("… ", Tone.BUSY), f"asked{whom}, no answer yet: {spanned(seconds)}", width)
 
 
 def outcome(verb: str, subject: str, answer: Answer, width: int) -> tuple[Line, ...]:

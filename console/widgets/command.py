@@ -23,6 +23,7 @@ class Command(Input):
         self._typed: Callable[[str], None] = lambda _: None
         self._complete: Completions = lambda _: ()
         self._offered: list[str] = []
+        self._had = False  # something was typed
 
     def ask(
         self,
@@ -34,6 +35,7 @@ class Command(Input):
     ) -> None:
         """``typed`` is called with every key, ``said`` once; both without the sign."""
         self._sign, self._said, self._complete, self._typed, self._offered = sign, said, complete, typed, []
+        self._had = bool(begun)
         self.value = sign + begun
         self.display = True
         self.screen.set_focus(self)  # at once: the next key may be there already
@@ -51,11 +53,15 @@ class Command(Input):
         event.stop()
         if not self.display:
             return
-        if not self.value.startswith(self._sign):  # its sign was taken away too
+        if self.value.startswith(self._sign):
+            self._typed(self.said)
+        elif self._had:  # everything was taken away at once: the line stays, and is empty
+            self.value = self._sign + ("" if self._sign.startswith(self.value) else self.value)
+            self.cursor_position = len(self.value)
+        else:
             self.end()
             self._typed("")
-            return
-        self._typed(self.said)
+        self._had = bool(self.value.removeprefix(self._sign))
 
     def on_key(self, event: events.Key) -> None:
         if not self.display:

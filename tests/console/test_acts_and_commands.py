@@ -1,6 +1,7 @@
 """What operators type and press, and what is sent for it."""
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,7 +55,7 @@ def test_a_viewer_and_a_reader_are_offered_no_act():
         assert offered(("cordon", "drain"), picture.role, read_only) == ()
         found = meant("drain node-1", picture, read_only)
         assert isinstance(found, NotUnderstood)
-        assert "operators" in found.why
+        assert ("read-only" if read_only else "operators") in found.why
         assert "drain" not in completions("dra", picture, read_only)
     assert not may_act("", False)
     assert [verb.name for verb in offered(("cordon",), "admin", False)] == ["cordon"]
@@ -133,3 +134,19 @@ def test_no_two_verbs_of_one_kind_have_one_key():
     for kind in ("node", "replica", "model", "request", "leader"):
         its = [verb.key for verb in VERBS.values() if kind in verb.of]
         assert len(its) == len(set(its))
+
+
+def test_what_stands_behind_a_replica_that_is_moved_is_where_to():
+    assert meant("move org/model-1 node-1 node-2", PICTURE, False) == Do(
+        Act(VERBS["move"], ("org/model-1",), {"to": "node-1 node-2"})
+    )
+
+
+def test_nobody_who_is_not_there_is_acted_on_once_it_is_known_who_is():
+    known = evolve(PICTURE, taken_at=1.0)
+    for line in ("cordon node-1 because fans", "scale nosuch 1", "move org/model-9"):
+        found = meant(line, known, False)
+        assert isinstance(found, NotUnderstood)
+        assert "is called" in found.why
+    assert isinstance(meant("drain endpoint/openai", known, False), Do)
+    assert isinstance(meant("cancel req_9", known, False), Do)

@@ -1,15 +1,32 @@
 """What keys do: where they lead, what they send, and what they never send without a yes."""
 
+import asyncio
+
 import pytest
+from attrs import define, field
 from textual.widgets import Button, Input
 
+from console.acts import VERBS, Act
 from console.feed.api import Away, Refused
 from console.screens.dialog import Dialog
 from console.shown import Place
 from tests.console import answers
-from tests.console.scenes import SNAPSHOT, Scene, model, played, usual
+from tests.console.scenes import SNAPSHOT, Api, Scene, model, played, usual
 
 VIEWER = {"name": "vic", "role": "viewer"}
+
+
+@define
+class Hung(Api):
+    """Takes changes and answers none."""
+
+    said: asyncio.Event = field(kw_only=True)
+
+    async def ask(self, method, path, params=None, body=None):
+        if method == "GET":
+            return await super().ask(method, path, params, body)
+        self.said.set()
+        return await asyncio.get_running_loop().create_future()
 
 
 def here(scene: Scene) -> Place:
@@ -156,7 +173,7 @@ def test_a_viewer_is_offered_no_act_by_key_hint_or_command(you, read_only):
         assert "cordon" not in scene.text().splitlines()[-1]
         await scene.say(":drain node-1")
         assert not isinstance(scene.app.screen, Dialog)
-        assert "is for operators" in scene.text()
+        assert ("this console is read-only" if read_only else "it is for operators") in scene.text()
         assert scene.api.changes() == []
 
     played(story, size=(120, 30), made=model(you=you), read_only=read_only)
@@ -387,10 +404,90 @@ def test_a_failure_of_the_console_is_one_line_and_shows_no_value_of_what_it_knew
 
 def test_a_button_shows_a_name_as_it_is_and_closes_once_all_is_done():
     async def story(scene: Scene) -> None:
-        await scene.say(r":cordon node-[b]x\[y")
+        scene.app.act(Act(VERBS["cordon"], (r"node-[b]x\[y",)))
+        await scene.settle()
         assert r"Yes, cordon node-[b]x\[y" in scene.text()
         scene.app.screen.query_one("#yes", Button).press()
         await scene.settle()
         assert str(scene.app.screen.query_one("#no", Button).label) == "Close"
 
     played(story, size=(120, 30))
+
+
+def test_while_a_change_is_not_answered_that_is_said_and_what_stops_waiting_says_what_is_not_known():
+    async def story(scene: Scene) -> None:
+        await scene.say(":nodes")
+        await scene.press("c")
+        scene.app.screen.query_one("#yes", Button).press()
+        await asked.wait()
+        await scene.pilot.pause()
+        assert "asked for node-1, no answer yet" in scene.text()
+        await scene.pilot.press("enter")  # one more than was meant
+        assert isinstance(scene.app.screen, Dialog)
+        await scene.pilot.press("escape")
+        await scene.pilot.pause()
+        assert not isinstance(scene.app.screen, Dialog)
+        assert "Cordon was asked for node-1 and not answered" in " ".join(scene.text().split())
+
+    asked = asyncio.Event()
+    played(story, size=(160, 40), api=Hung(usual().answers, said=asked))
+
+
+def test_marks_are_gone_once_the_act_they_were_for_is_answered():
+    async def story(scene: Scene) -> None:
+        await scene.say(":nodes")
+        await scene.press("space")
+        assert "1 marked: acts are about these" in scene.text()
+        await scene.press("c")
+        scene.app.screen.query_one("#yes", Button).press()
+        await scene.settle()
+        await scene.press("escape")
+        assert scene.app.screen.table.marks == set()
+
+    played(story)
+
+
+def test_a_scale_tells_how_many_there_are_and_what_nothing_at_all_means():
+    async def story(scene: Scene) -> None:
+        await scene.say(":scale demo-model")
+        assert "2 serve, 2 wanted (as the config says)" in scene.text()
+        await scene.type("0")
+        assert "0 ends every replica" in scene.text()
+
+    played(story)
+
+
+def test_a_drain_tells_the_grace_that_it_has_unless_another_is_given():
+    async def story(scene: Scene) -> None:
+        await scene.say(":drain node-1")
+        assert "drain.grace is 45min" in scene.text()
+
+    api = usual()
+    api.answers["GET", "/config"] = {"drain": {"grace": "45min"}}
+    played(story, size=(100, 30), api=api)
+
+
+def test_taking_all_of_a_line_away_leaves_an_empty_line_and_another_key_ends_it():
+    async def story(scene: Scene) -> None:
+        await scene.type(":nodes")
+        await scene.press("ctrl+u")
+        line = scene.app.screen.query_one("#command", Input)
+        assert (line.display, line.value) == (True, ":")
+        await scene.press("backspace")
+        assert not line.display
+
+    played(story)
+
+
+def test_a_filter_over_events_that_are_held_leaves_them_held():
+    async def story(scene: Scene) -> None:
+        await scene.say(":events")
+        await scene.press("space")
+        scene.app.model.take_event({**answers.EVENTS[0], "seq": 40, "sentence": "xid news"})
+        await scene.press("slash")
+        await scene.type("xid")
+        await scene.press("enter")
+        assert [row.key for row in scene.app.screen.table.rows] == ["33"]
+        assert "held still, 1 more since" in scene.text()
+
+    played(story)
