@@ -1,6 +1,7 @@
 """Which rows of a table are shown, in which order, and how wide its columns are."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from attrs import frozen
@@ -8,7 +9,7 @@ from rich.cells import cell_len
 
 from console.shown import Cell, Column, Row
 
-GAP = 1
+GAP, NUMBERS_GAP = 1, 2  # between two columns; between two that are full at the right, where one would read as one
 LEAST = 6  # cells that a column keeps when room is short
 REST_LEAST = 16
 
@@ -72,24 +73,33 @@ def widths(columns: Sequence[Column], rows: Sequence[Row], total: int) -> tuple[
     needs = [_needs(column, number, rows) for number, column in enumerate(columns)]
     rest = next((number for number, column in enumerate(columns) if not column.most), None)
     shown = list(range(len(columns)))
+
+    def room(shown: Sequence[int]) -> int:
+        """What is left over beside the least of the column that takes it; below 0: too little."""
+        used = sum(min(needs[number], REST_LEAST) if number == rest else needs[number] for number in shown)
+        return total - used - sum(_gap(columns[one], columns[after]) for one, after in pairwise(shown))
+
     for number in reversed([number for number in shown if columns[number].spare]):
-        if _room(needs, shown, rest, total) < 0:
+        if room(shown) < 0:
             shown.remove(number)
     fixed = [number for number in shown if number != rest]
-    while fixed and _room(needs, shown, rest, total) < 0:
-        widest = max(fixed, key=lambda number: needs[number])
-        if needs[widest] <= LEAST:
-            break
-        needs[widest] -= 1
+    while room(shown) < 0 and (cuttable := [number for number in fixed if needs[number] > LEAST]):
+        cut = max(cuttable, key=lambda number: (not columns[number].identifies, needs[number]))
+        needs[cut] -= 1
     if rest is not None:
-        needs[rest] = max(0, _room(needs, shown, rest, total) + min(needs[rest], REST_LEAST))
+        needs[rest] = max(0, room(shown) + min(needs[rest], REST_LEAST))
     return tuple(needs[number] if number in shown else 0 for number in range(len(columns)))
 
 
-def _room(needs: Sequence[int], shown: Sequence[int], rest: int | None, total: int) -> int:
-    """What is left over beside the least of the column that takes it; below 0: too little."""
-    used = sum(min(needs[number], REST_LEAST) if number == rest else needs[number] for number in shown)
-    return total - used - GAP * (len(shown) - 1)
+def gaps(columns: Sequence[Column], widths: Sequence[int]) -> tuple[int, ...]:
+    """In cells, after each column; 0: it is left out or the last."""
+    shown = [number for number, width in enumerate(widths) if width]
+    after = {number: _gap(columns[number], columns[following]) for number, following in pairwise(shown)}
+    return tuple(after.get(number, 0) for number in range(len(widths)))
+
+
+def _gap(before: Column, after: Column) -> int:
+    return NUMBERS_GAP if before.right and after.right else GAP
 
 
 def _needs(column: Column, number: int, rows: Sequence[Row]) -> int:

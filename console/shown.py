@@ -59,13 +59,16 @@ class Line:
 class Column:
     """``most``: cells of the terminal that it takes at most; 0: what is left over. The latter is the last to be cut.
 
-    ``spare``: it is left out where the others would have no room.
+    ``spare``: it is left out where the others would have no room. ``identifies``: it tells the rows apart, and is
+    cut after all others. ``middle``: where it is cut its end stays, since beginnings are alike.
     """
 
     title: str
     right: bool = False
     most: int = 24
     spare: bool = False
+    identifies: bool = False
+    middle: bool = False
 
 
 @frozen

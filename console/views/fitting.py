@@ -8,6 +8,7 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 from console.shown import Cell, Line, Tone, clean, plain
 
 _SPACED = re.compile(r"\s*\S+|\s+$")
+MIDDLE_LEAST = 3
 WRAPPED_MAX = 2_000  # characters of one text that is wrapped
 
 
@@ -18,9 +19,20 @@ def cut(text: str, width: int) -> str:
     return set_cell_size(text, width - 1).rstrip() + "…" if width > 0 else ""
 
 
-def padded(text: str, width: int, right: bool = False) -> str:
+def cut_in_the_middle(text: str, width: int) -> str:
+    """As ``cut``, but its end stays: of names that begin alike that tells which it is."""
+    if cell_len(text) <= width or width < MIDDLE_LEAST:
+        return cut(text, width)
+    end = (width - 1) // 2
+    tail = text[-end:]
+    while cell_len(tail) > end:
+        tail = tail[1:]
+    return set_cell_size(text, width - 1 - cell_len(tail)).rstrip() + "…" + tail
+
+
+def padded(text: str, width: int, right: bool = False, middle: bool = False) -> str:
     """Exactly ``width`` cells."""
-    fits = cut(text, width)
+    fits = cut_in_the_middle(text, width) if middle else cut(text, width)
     space = " " * (width - cell_len(fits))
     return space + fits if right else fits + space
 

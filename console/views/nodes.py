@@ -21,8 +21,9 @@ STATES = {
 }
 BROKEN = ("unreachable", "lost", "blocked")
 NODES = (
-    Column("NODE"), Column("STATE", most=12), Column("GPUS", right=True), Column("FREE GIB", right=True),
-    Column("REPLICAS", right=True), Column("HEARD", right=True), Column("REASON", most=0),
+    Column("NODE", identifies=True), Column("STATE", most=12), Column("GPUS OK", right=True),
+    Column("FREE GIB", right=True), Column("REPLICAS", right=True), Column("HEARD", right=True),
+    Column("REASON", most=0),
 )  # fmt: skip
 GPUS = (
     Column("GPU", right=True), Column("MODEL", most=20), Column("STATE", most=10), Column("OURS GIB", right=True),

@@ -26,16 +26,18 @@ STATES = {
 }
 FAULTS = frozenset({"failed", "crash loop", "waiting", "unknown", "gone"})
 MODELS = (
-    Column("MODEL", most=32), Column("SERVING", right=True), Column("DESIRED", right=True), Column("FULL", right=True),
-    Column("IN FLIGHT", right=True), Column("STATES", most=30), Column("REASON", most=0),
+    Column("MODEL", most=32, identifies=True), Column("SERVING", right=True), Column("DESIRED", right=True),
+    Column("FULL", right=True), Column("IN FLIGHT", right=True), Column("STATES", most=30), Column("REASON", most=0),
 )  # fmt: skip
 REPLICAS = (
-    Column("REPLICA", most=30), Column("MODEL", most=24), Column("STATE", most=10), Column("NODES", most=20),
-    Column("IN FLIGHT", right=True), Column("AGE", right=True), Column("CRASHES", right=True), Column("REASON", most=0),
+    Column("REPLICA", most=30, identifies=True), Column("MODEL", most=24, spare=True), Column("STATE", most=10),
+    Column("NODES", most=20), Column("IN FLIGHT", right=True, spare=True), Column("AGE", right=True),
+    Column("CRASHES", right=True, spare=True), Column("REASON", most=0),
 )  # fmt: skip
 SHARDS = (
-    Column("SHARD", most=30), Column("NODE", most=20), Column("STATE", most=10), Column("GPUS", most=20),
-    Column("GPU GIB", right=True), Column("PID", right=True), Column("AGE", right=True), Column("REASON", most=0),
+    Column("SHARD", most=30, identifies=True), Column("NODE", most=20), Column("STATE", most=10),
+    Column("GPUS", most=20), Column("GPU GIB", right=True), Column("PID", right=True), Column("AGE", right=True),
+    Column("REASON", most=0),
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from console.views.view import Asked, Question
 from llmgw.core.outcome import Outcome
 
 RUNNING = (
-    Column("REQUEST", most=26),
+    Column("REQUEST", most=26, middle=True),
     Column("MODEL", most=20),
     Column("TENANT", most=16),
     Column("BAND", most=9, spare=True),
@@ -27,7 +27,7 @@ RUNNING = (
     Column("TOKENS", right=True),
 )
 RECENT = (
-    Column("REQUEST", most=26),
+    Column("REQUEST", most=26, middle=True),
     Column("AT", most=8),
     Column("MODEL", most=20),
     Column("TENANT", most=16),

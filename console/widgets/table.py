@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from console.arranged import GAP, Sight, arranged, widths
+from console.arranged import Sight, arranged, gaps, widths
 from console.shown import Listing, Row, Tone
 from console.views.fitting import padded
 from console.widgets.tones import styles_of
@@ -64,6 +64,7 @@ class Table(ScrollView, can_focus=True):
         self.marks: set[str] = set()
         self.cursor = 0
         self._widths: tuple[int, ...] = ()
+        self._gaps: tuple[int, ...] = ()
         self._told: str | None = None
 
     # -- what it shows -----------------------------------------------------------------------------------
@@ -115,8 +116,10 @@ class Table(ScrollView, can_focus=True):
     def _measure(self) -> None:
         self.virtual_size = Size(self.size.width, len(self.rows) + 1)
         measured = self.rows[-MEASURED:] if self.in_order else self.rows
-        room = max(0, self.scrollable_content_region.width - GUTTER)
+        # The scrollbar's room is always kept: it comes only after the rows that need it are drawn.
+        room = max(0, self.size.width - self.styles.scrollbar_size_vertical - GUTTER)
         self._widths = widths(self.listing.columns, measured, room)
+        self._gaps = gaps(self.listing.columns, self._widths)
 
     def _tell(self) -> None:
         if self.key != self._told:
@@ -155,22 +158,24 @@ class Table(ScrollView, can_focus=True):
 
     def _head(self, under: Style) -> Strip:
         bold, parts = under + Style(bold=True, underline=True), [Segment(" " * GUTTER, under)]
-        for number, (column, width) in enumerate(zip(self.listing.columns, self._widths, strict=False)):
+        placed = zip(self.listing.columns, self._widths, self._gaps, strict=False)
+        for number, (column, width, gap) in enumerate(placed):
             if not width:
                 continue
             mark = "" if number != self.sight.sort or self.in_order else "↓" if self.sight.falling else "↑"
-            parts += [Segment(padded(column.title + mark, width, column.right), bold), Segment(" " * GAP, under)]
+            parts += [Segment(padded(column.title + mark, width, column.right), bold), Segment(" " * gap, under)]
         return Strip(parts)
 
     def _line(self, row: Row, style: Style, here: bool) -> Strip:
         mark = MARK if row.key in self.marks else FAULT if row.faulty else NONE
         tone = Tone.STRONG if mark == MARK else Tone.BAD if mark == FAULT else Tone.PLAIN
         parts = [Segment(padded(mark, GUTTER), style + self._toned(tone, here))]
-        for cell, column, width in zip(row.cells, self.listing.columns, self._widths, strict=False):
+        for cell, column, width, gap in zip(row.cells, self.listing.columns, self._widths, self._gaps, strict=False):
             if not width:
                 continue
             toned = style + self._toned(cell.tone, here)
-            parts += [Segment(padded(cell.text, width, column.right), toned), Segment(" " * GAP, style)]
+            text = padded(cell.text, width, column.right, column.middle or column.identifies)
+            parts += [Segment(text, toned), Segment(" " * gap, style)]
         return Strip(parts)
 
     @property
@@ -243,8 +248,8 @@ class Table(ScrollView, can_focus=True):
 
     def _column_at(self, x: int) -> int | None:
         left = GUTTER
-        for number, width in enumerate(self._widths):
+        for number, (width, gap) in enumerate(zip(self._widths, self._gaps, strict=True)):
             if left <= x < left + width:
                 return number
-            left += width + GAP if width else 0
+            left += width + gap
         return None

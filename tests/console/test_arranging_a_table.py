@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.arranged import GAP, LEAST, Sight, arranged, natural, widths
+from console.arranged import LEAST, Sight, arranged, gaps, natural, widths
 from console.shown import Cell, Column, Row
 
 
@@ -46,18 +46,35 @@ def test_any_mixture_of_orders_can_be_sorted(orders):
 
 
 columns = st.lists(
-    st.tuples(st.text(max_size=12), st.sampled_from([6, 12, 24, 30]), st.booleans()), min_size=1, max_size=7
+    st.builds(
+        Column, st.text(max_size=12), st.booleans(), st.sampled_from([6, 12, 24, 30]), st.booleans(), st.booleans()
+    ),
+    min_size=1,
+    max_size=7,
 )
 
 
 @given(columns, st.text(alphabet="ab界é ", max_size=60), st.integers(60, 200))
 def test_a_table_is_as_wide_as_the_screen_and_only_spare_columns_are_left_out(said, text, total):
-    table = [*(Column(title, most=most, spare=spare) for title, most, spare in said), Column("REASON", most=0)]
+    table = [*said, Column("REASON", most=0)]
     found = widths(table, [Row("k", tuple(Cell(text) for _ in table))], total)
     shown = [width for width in found if width]
-    assert sum(shown) + GAP * (len(shown) - 1) <= total or all(width <= LEAST for width in shown[:-1])
-    assert all(width <= most for width, (_, most, _) in zip(found, said, strict=False))
-    assert all(width or spare for width, (_, _, spare) in zip(found, said, strict=False))
+    assert sum(shown) + sum(gaps(table, found)) <= total or all(width <= LEAST for width in shown[:-1])
+    assert all(width <= column.most for width, column in zip(found, said, strict=False))
+    assert all(width or column.spare for width, column in zip(found, said, strict=False))
+
+
+def test_what_tells_rows_apart_is_cut_after_all_others():
+    table = [Column("REPLICA", most=30, identifies=True), Column("NODES", most=20), Column("STATE", most=10)]
+    row = [Row("k", (Cell("r" * 24), Cell("n" * 20), Cell("s" * 10)))]
+    assert widths(table, row, 45) == (24, 9, 10)
+    assert widths(table, row, 30) == (16, LEAST, LEAST)
+
+
+def test_two_numbers_side_by_side_do_not_read_as_one():
+    table = [Column("A", right=True), Column("B", right=True), Column("C", right=True), Column("D", most=0)]
+    assert gaps(table, (3, 3, 3, 9)) == (2, 2, 1, 0)
+    assert gaps(table, (3, 0, 3, 0)) == (2, 0, 0, 0)
 
 
 def test_spare_columns_go_from_the_right_and_come_back_with_room():
