@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from llmgw.cli.demo_processes import Processes, ctl, folder, make_key, openai_client, say
+from llmgw.cli.demo_processes import Processes, ctl, folder, make_key, openai, openai_client, say
 
 ENGINES = 3
 MODEL = "demo-model"
@@ -26,6 +26,7 @@ def command(once: bool, cluster: bool, port: int, wanted: Path | None) -> None:
     Everything listens on 127.0.0.1 and ends with this command.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    openai()  # before anything is started
     if cluster:
         from llmgw.cli.demo_cluster import show
 

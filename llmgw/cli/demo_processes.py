@@ -1,5 +1,6 @@
 """The processes of a demo: started, found by what they announce, and ended with it."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -106,11 +107,15 @@ def make_key(place: Path) -> str:
 
 
 def openai_client(base_url: str, key: str) -> Any:
+    return openai().OpenAI(base_url=base_url, api_key=key, timeout=30, max_retries=1)
+
+
+def openai() -> Any:
+    """The package through which a demo speaks. Raises Failure."""
     try:
-        from openai import OpenAI
+        return importlib.import_module("openai")
     except ImportError:
         raise Failure("the demo speaks through the openai package", Exit.FAILED, "pip install openai") from None
-    return OpenAI(base_url=base_url, api_key=key, timeout=30, max_retries=1)
 
 
 def say(what: str, text: str) -> None:
