@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import tzinfo
+from shlex import join as quoted
 from urllib.parse import quote
 
 from console.model import Picture
@@ -19,6 +20,7 @@ STATES = {
     "unknown": Tone.WARN,
     "lost": Tone.BAD,
 }
+SCHEDULABLE = "schedulable"
 BROKEN = ("unreachable", "lost", "blocked")
 NODES = (
     Column("NODE", identifies=True), Column("STATE", most=12), Column("GPUS OK", right=True),
@@ -45,7 +47,7 @@ def _node(name: str, one: Json) -> Row:
     replicas = size(one, "replicas")
     cells = (
         plain(name),
-        state(text(one, "state", "-")),
+        state(stands(one)),
         _usable(one),
         memory(_free(one)),
         number(replicas, ",d"),
@@ -58,6 +60,16 @@ def _node(name: str, one: Json) -> Row:
 def is_broken(node: Json) -> bool:
     """Something there has to be mended. What an operator wants of it, and a GPU that is cut in slices, is no fault."""
     return text(node, "state") in BROKEN or not flag(node, "healthy", True)
+
+
+def stands(node: Json) -> str:
+    """Its state; of one that is ready, and that an operator wants nothing on, that is the state."""
+    state, target = text(node, "state", "-"), text(part(node, "target"), "target", SCHEDULABLE)
+    if state != "ready" or target == SCHEDULABLE:
+        return state
+    if target == "drained":
+        return "draining" if size(node, "replicas") else "drained"
+    return target
 
 
 def state(name: str) -> Cell:
@@ -97,8 +109,8 @@ def standing(gpu: Json) -> str:
 
 
 def reason(node: Json) -> str:
-    """Why it is not as it should be, or why nothing lands there; empty: it is well and has room."""
-    told = [text(node, "trouble"), text(node, "driver"), *_reasons_of_gpus(node), _target(part(node, "target"))]
+    """What an operator wants of it, why it is not as it should be, or why nothing lands there; empty: it has room."""
+    told = [target_of(node), text(node, "trouble"), text(node, "driver"), *_reasons_of_gpus(node)]
     found = [clean(one) for one in told if one]
     return "; ".join(found) or clean(text(node, "nothing_lands_because"))
 
@@ -127,9 +139,10 @@ def _cause(evidence: Json) -> str:
     return text(evidence, "cause") or text(evidence, "says", "nobody says why")
 
 
-def _target(target: Json) -> str:
-    wanted, why = text(target, "target", "schedulable"), text(target, "why")
-    if wanted == "schedulable":
+def target_of(node: Json) -> str:
+    target = part(node, "target")
+    wanted, why = text(target, "target", SCHEDULABLE), text(target, "why")
+    if wanted == SCHEDULABLE:
         return ""
     return f"{wanted} by {text(target, 'by', 'somebody')}" + (f": {why}" if why else "")
 
@@ -141,7 +154,7 @@ def node_detail(picture: Picture, _subject: str, name: str, asked: Asked, _width
 
 def _about(name: str, node: Json, asked: Asked) -> Iterator[Line]:
     agent, obeys = part(node, "agent"), part(node, "obeys")
-    yield line(plain(name, Tone.STRONG), "  ", state(text(node, "state", "-")), f"  {text(node, 'address')}")
+    yield line(plain(name, Tone.STRONG), "  ", state(stands(node)), f"  {text(node, 'address')}")
     obeyed = f"obeys {text(obeys, 'rev', '-')}/{text(obeys, 'sent', '-')}"
     yield line(f"agent {text(agent, 'version', '-')}, {_link(agent)}, {obeyed}")
     yield memories("memory", part(node, "memory"), "reserved", "free")
@@ -149,7 +162,7 @@ def _about(name: str, node: Json, asked: Asked) -> Iterator[Line]:
     if why := reason(node):
         yield line("why     ", plain(why, Tone.WARN))
     for gpu in rows(node, "gpus"):
-        yield from evidence(gpu)
+        yield from evidence(gpu, name)
     for orphan in rows(node, "orphans"):
         told = f"{text(orphan, 'id', '?')}: {text(orphan, 'why', 'nobody says why')}"
         yield line("orphan  ", plain(told, Tone.WARN))
@@ -174,8 +187,8 @@ def memories(what: str, sums: Json, *names: str) -> Line:
     return line(f"{what}: {gib(amount(sums, 'total_mib'))} GiB, {told}")
 
 
-def evidence(gpu: Json, zone: tzinfo | None = None) -> Iterator[Line]:
-    """What speaks against a GPU, since when, and what clears it."""
+def evidence(gpu: Json, node: str = "", zone: tzinfo | None = None) -> Iterator[Line]:
+    """What speaks against a GPU, since when, and what clears it; with its ``node`` also how an operator does."""
     for one in rows(gpu, "evidence"):
         severity, since = text(one, "severity", "?"), moment(one, "first_at", zone=zone)
         times = f", {count(one, 'count'):,}x" if count(one, "count") else ""
@@ -184,6 +197,9 @@ def evidence(gpu: Json, zone: tzinfo | None = None) -> Iterator[Line]:
         told = f"GPU {text(gpu, 'index', '?')} {text(one, 'cause', '?')} {kind}{said}"
         yield line(plain(told, Tone.BAD if severity == EXCLUDED else Tone.WARN))
         yield line("  clears: ", plain(text(one, "clears", "nobody says"), Tone.DIM))
+        if node and severity == EXCLUDED:
+            named = quoted([node, text(gpu, "index") or text(gpu, "uuid"), text(one, "cause")])
+            yield line("  by hand: ", plain(f"llmgw ctl gpus clear {named} --why WHY", Tone.DIM))
 
 
 def changes(said: Json) -> Iterator[Line]:
@@ -239,10 +255,10 @@ def find_gpu(picture: Picture, key: str) -> Json | None:
 
 def gpu_detail(picture: Picture, _subject: str, key: str, asked: Asked, _width: int) -> tuple[Line, ...]:
     gpu = find_gpu(picture, key)
-    return tuple(_about_gpu(gpu, asked)) if gpu is not None else (NOT_THERE,)
+    return tuple(_about_gpu(key.partition("/")[0], gpu, asked)) if gpu is not None else (NOT_THERE,)
 
 
-def _about_gpu(gpu: Json, asked: Asked) -> Iterator[Line]:
+def _about_gpu(node: str, gpu: Json, asked: Asked) -> Iterator[Line]:
     named = f"GPU {text(gpu, 'index', '?')} {text(gpu, 'model')}"
     yield line(plain(named, Tone.STRONG), f"  {text(gpu, 'uuid')}")
     yield memories("memory", gpu, "claimed", "ours", "foreign")
@@ -251,7 +267,7 @@ def _about_gpu(gpu: Json, asked: Asked) -> Iterator[Line]:
         yield line(f"read {span(age).text} ago, {number(amount(gpu, 'power_w'), '.0f').text} W")
     if text(gpu, "slice_of"):
         yield line(f"a slice of {text(gpu, 'slice_of')}")
-    yield from evidence(gpu)
+    yield from evidence(gpu, node)
     for one in rows(gpu, "processes"):
         whose = replica_of(text(one, "instance")) or "foreign"
         process = f"process {text(one, 'pid', '?')} {text(one, 'name', '?')}, {gib(amount(one, 'mib'))} GiB, "

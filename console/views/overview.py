@@ -10,7 +10,7 @@ from console.model import Picture
 from console.shown import Cell, Line, Place, Tone, bar, counted, line, plain, spanned, sparks
 from console.traffic import Rates
 from console.views.fitting import cut, fitted, folded, joined, padded
-from console.views.nodes import STATES
+from console.views.nodes import STATES, is_broken, stands
 from console.views.read import Json, amount, count, part, rows, text
 from console.views.wrong import ERRORS_SHARE, overdue, serves, wrong
 
@@ -61,15 +61,28 @@ def _leader(picture: Picture, now: float) -> Line:
 
 
 def _nodes(picture: Picture) -> Line:
-    tally = Counter(text(node, "state", "unknown") for node in picture.nodes.values())
+    tally = Counter(map(_stands, picture.nodes.values()))
+    faults = Counter(_stands(node) for node in picture.nodes.values() if is_broken(node))
     order = sorted(tally, key=lambda state: (state not in BAD_STATES, -tally[state], state))
-    cells = [plain(f"{tally[state]} {state}", STATES.get(state, Tone.PLAIN)) for state in order]
+    cells = [_counted(state, tally[state], 0 if state in BAD_STATES else faults[state]) for state in order]
     gpus = [gpu for node in picture.nodes.values() for gpu in rows(node, "gpus")]
     unfit = sum(gpu.get("usable") is False and gpu.get("sliced") is not True for gpu in gpus)
     if gpus:
         told = counted(len(gpus), "GPU") + (f", {unfit} not usable" if unfit else "")
         cells.append(Cell(told, Tone.BAD if unfit else Tone.DIM))
     return _labelled("nodes", *joined(cells or [Cell("none", Tone.DIM)], "   "), at="nodes")
+
+
+def _stands(node: Json) -> str:
+    return stands(node) if text(node, "state") else "unknown"
+
+
+def _counted(state: str, number: int, faults: int) -> Cell:
+    """One that is ready, with a GPU that is not, is ready and has a fault."""
+    told = f"{number} {state}"
+    if not faults:
+        return plain(told, STATES.get(state, Tone.PLAIN))
+    return plain(f"{told}, {'' if number == faults == 1 else f'{faults} of them '}with a fault", Tone.BAD)
 
 
 def _traffic(rates: Rates) -> Line:

@@ -7,7 +7,8 @@ from attrs import frozen
 
 from console.model import Picture
 from console.shown import Cell, Line, Place, Tone, counted, line, spanned
-from console.views.read import Json, amount, count, flag, part, rows, text, words
+from console.views.nodes import stands
+from console.views.read import Json, amount, count, flag, moment, part, rows, text, words
 
 SHOWN_MAX = 5  # of one kind
 ERRORS_SHARE = 0.01
@@ -26,10 +27,11 @@ class Look:
 
 
 def wrong(picture: Picture, now: float) -> tuple[Line, ...]:
-    """``now``: the console's clock. Never empty."""
+    """``now``: the console's clock. Never empty. Last what is no fault, and may have been forgotten."""
     if not picture.known:
         return tuple(_no_link(picture, now)) or (NOT_KNOWN,)
-    return tuple(told for look in LOOKS for told in _summed(look, look.finds(picture, now))) or (NOTHING_WRONG,)
+    found = tuple(told for look in LOOKS for told in _summed(look, look.finds(picture, now))) or (NOTHING_WRONG,)
+    return (*found, *_summed(SET_ASIDE, SET_ASIDE.finds(picture, now)))
 
 
 def _summed(look: Look, found: Iterator[Line]) -> Iterator[Line]:
@@ -190,6 +192,19 @@ def _gpus(picture: Picture, _now: float) -> Iterator[Line]:
                 what = f"GPU {text(gpu, 'index', '?')} of {name} is excluded"
                 place = Place("gpu", f"{name}/{text(gpu, 'uuid')}")
                 yield _bad(what, "; ".join(text(one, "says") or text(one, "cause") for one in causes), place)
+
+
+def _set_aside(picture: Picture, _now: float) -> Iterator[Line]:
+    """By an operator: no fault, and easily forgotten."""
+    for name, node in picture.nodes.items():
+        if stands(node) in ("cordoned", "draining", "drained"):
+            target = part(node, "target")
+            by, since = text(target, "by"), moment(target, "at")
+            told = f"{name} is {stands(node)}{f' by {by}' if by else ''}{f' since {since}' if since else ''}"
+            yield _told("· ", Tone.WARN, told, text(target, "why"), Place("node", name))
+
+
+SET_ASIDE = Look(_set_aside, ("node that is set aside", "nodes that are set aside"), Place("nodes"))
 
 
 # -- traffic ----------------------------------------------------------------------------------------------

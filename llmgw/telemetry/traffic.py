@@ -15,7 +15,9 @@ REFUSED = {
 }  # fmt: skip
 _REFUSED = {one.label for one in REFUSED}
 # A stream that breaks off has begun with 200, so it is the outcome that counts, and not the status.
-_FAILED = {one.label for one in Outcome if one.end.blame in ("engine", "gateway") and one not in REFUSED}
+# What an operator has ended has not failed: it is nobody's fault, and nothing to be woken for.
+_NO_FAILURE = {*REFUSED, Outcome.CANCELLED}
+_FAILED = {one.label for one in Outcome if one.end.blame in ("engine", "gateway") and one not in _NO_FAILURE}
 
 
 def traffic_json(pairs: Mapping[tuple[str, str], RequestMetrics]) -> Iterator[dict[str, Any]]:

@@ -129,6 +129,7 @@ async def test_traffic_is_counted_by_model_over_all_tenants(desk):
         (Outcome.WAITED_TOO_LONG, 504, 0, 1),
         (Outcome.RATE_LIMITED, 429, 0, 1),
         (Outcome.CLIENT_GONE, 499, 0, 0),
+        (Outcome.CANCELLED, 503, 0, 0),  # by an operator
         (Outcome.MODEL_NOT_FOUND, 404, 0, 0),
         (Outcome.ENGINE_REFUSED, 400, 0, 0),
     ],

@@ -60,6 +60,25 @@ def test_a_cordoned_node_is_no_fault_and_says_who_wanted_it_and_why() -> None:
     assert (row.cells[1].tone, row.faulty, row.cells[-1].text) == (Tone.WARN, False, "cordoned by bob: new fans 新しい")
 
 
+@pytest.mark.parametrize(
+    ("target", "replicas", "state"),
+    [
+        ("cordoned", ["r"], "cordoned"),
+        ("drained", ["r"], "draining"),
+        ("drained", [], "drained"),
+        ("schedulable", [], "ready"),
+    ],
+)
+def test_a_ready_node_that_an_operator_has_set_aside_is_told_as_that(
+    target: str, replicas: list[str], state: str
+) -> None:
+    node = {**NODE, "target": {"target": target, "by": "ada"}, "replicas": replicas}
+
+    assert (told(row_of(node))[1], row_of(node).faulty) == (state, False)
+    assert f"  {state}  " in about(node)[0]
+    assert told(row_of({**node, "state": "lost"}))[1] == "lost"
+
+
 def test_a_sick_gpu_makes_its_node_a_fault_with_the_cause_and_takes_its_room_away() -> None:
     row = row_of(SICK_NODE)
 
@@ -72,13 +91,13 @@ def test_a_node_in_a_bad_state_is_a_fault_before_its_health_is_known(state: str)
     assert row_of({**NODE, "state": state}).faulty
 
 
-def test_everything_that_is_wrong_is_a_reason_the_trouble_first() -> None:
+def test_everything_that_is_wrong_is_a_reason_what_an_operator_wants_first() -> None:
     node = {
         **NODE, "trouble": "obeys nothing for 20 s", "driver": "nvml is gone", "gpus": [SICK_GPU],
         "target": {"target": "drained", "by": "ada", "at": None, "why": ""},
     }  # fmt: skip
 
-    assert nodes.reason(node) == "obeys nothing for 20 s; nvml is gone; GPU 0: xid 79; drained by ada"
+    assert nodes.reason(node) == "drained by ada; obeys nothing for 20 s; nvml is gone; GPU 0: xid 79"
 
 
 def test_nodes_sort_by_their_free_memory_and_not_known_is_least() -> None:
@@ -121,6 +140,8 @@ def test_evidence_is_told_with_its_age_its_count_and_what_clears_it() -> None:
 
     at = lines.index(f"GPU 0 xid 79 (excluded, 2x, since {SINCE}): the card has fallen off the bus")
     assert lines[at + 1] == "  clears: a reboot of the node"
+    assert lines[at + 2] == "  by hand: llmgw ctl gpus clear n 0 'xid 79' --why WHY"
+    assert lines[at + 2] in about_gpu(SICK_GPU)
 
 
 def test_only_evidence_that_keeps_replicas_away_is_red() -> None:

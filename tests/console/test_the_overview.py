@@ -83,6 +83,15 @@ def test_nodes_are_counted_by_state_with_bad_ones_first() -> None:
     assert told(picture(nodes=nodes))[1] == "nodes    1 lost   2 ready   1 draining   4 GPUs, 1 not usable"
 
 
+def test_ready_nodes_with_a_fault_are_told_and_cordoned_ones_are_not_ready() -> None:
+    sick = {**NODE, "gpus": [{**GPU, "usable": False}], "healthy": False}
+    cordoned = {**NODE, "target": {"target": "cordoned", "by": "ada", "at": None, "why": "fans"}}
+    line = "nodes    2 ready, 1 of them with a fault   1 cordoned   3 GPUs, 1 not usable"
+
+    assert told(picture(nodes={"a": NODE, "b": sick, "c": cordoned}))[1] == line
+    assert told(picture(nodes={"b": sick}))[1].startswith("nodes    1 ready, with a fault ")
+
+
 def test_who_waits_is_counted_by_band_with_the_oldest_of_all_pools() -> None:
     queues = [{**QUEUE, "oldest_s": 4.0}, {**QUEUE, "model": "other", "oldest_s": 41.0}]
     shown = told(picture(seats=[{**SEATS[1], "waiting": 1234}], queues=queues))

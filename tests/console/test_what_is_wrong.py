@@ -1,12 +1,13 @@
 """What an operator is told is wrong, and in which order."""
 
+from datetime import datetime
 from typing import Any
 
 import pytest
 from hypothesis import given
 
 from console.model import Link, Picture
-from console.shown import Place
+from console.shown import Place, Tone
 from console.traffic import Rates
 from console.views.wrong import LOOKS, SHOWN_MAX, wrong
 from tests.console.answers import (
@@ -25,6 +26,7 @@ from tests.console.answers import (
     STATIC_MODEL,
     STATUS,
     WAITING_QUEUE,
+    WALL,
     picture,
 )  # fmt: skip
 from tests.console.holes import pictures
@@ -103,6 +105,17 @@ def test_the_order_holds_for_any_picture_and_nothing_that_is_missing_hinders_it(
     assert kinds == sorted(kinds)
     assert not some.known or len(kinds) == sum(min(SHOWN_MAX, len(lines)) for lines in found)
     assert all(str(line).isprintable() for line in told)
+
+
+def test_a_node_that_is_set_aside_is_told_after_all_else_and_is_no_fault() -> None:
+    target = {"target": "cordoned", "by": "ann", "at": WALL, "why": "new fans"}
+    since = f"{datetime.fromtimestamp(WALL):%m-%d %H:%M:%S}"  # where the tests run
+    well, aside = wrong(picture(nodes={"n": {**NODE, "target": target}}), NOW)
+
+    assert str(well) == "✓ nothing is wrong"
+    assert str(aside) == f"· n is cordoned by ann since {since}: new fans"
+    assert aside.leads_to == Place("node", "n")
+    assert Tone.BAD not in {cell.tone for cell in aside.cells}
 
 
 def test_the_same_kind_is_summed_beyond_five() -> None:
