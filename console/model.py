@@ -17,7 +17,8 @@ from console.traffic import Rates, Traffic
 
 EVENTS_MAX = 5_000
 HISTORY_MAX = 120  # samples of each pool's saturation
-LIVE = ("pools", "queues", "traffic", "running", "recent")
+DOUBT_S = 3.0  # without any answer, where one is asked for each second
+LIVE = ("pools", "queues", "traffic", "running", "recent", "latest")
 
 Json = Mapping[str, Any]
 NOTHING: Json = {}
@@ -25,11 +26,21 @@ NOTHING: Json = {}
 
 @frozen
 class Link:
-    """``url``: who answers; ``down_since``, on the console's clock: since when what is shown is stale, and ``why``."""
+    """``url``: who answers; ``down_since``, on the console's clock: since when what is shown is stale, and ``why``.
+
+    ``heard_at``: when the last answer came; before the first, when one was first asked for, of ``asked``.
+    """
 
     url: str = ""
     down_since: float | None = None
     why: str = ""
+    heard_at: float | None = None
+    asked: str = ""
+
+    def silent_s(self, now: float) -> float | None:
+        """For how long nobody has answered; None: not for so long that anything is to be doubted."""
+        silent = 0.0 if self.heard_at is None else now - self.heard_at
+        return silent if silent >= DOUBT_S else None
 
 
 @frozen
@@ -52,7 +63,8 @@ class Picture:
     seats: Sequence[Json] = ()  # of the bands, over all pools
     queues: Sequence[Json] = ()  # by pool and band
     running: Sequence[Json] = ()
-    recent: Sequence[Json] = ()
+    recent: Sequence[Json] = ()  # slow or failed
+    latest: Sequence[Json] = ()  # of all that have ended
     rates: Rates = field(factory=Rates)
     histories: Mapping[str, Sequence[float]] = field(factory=dict)  # of the pools' saturation, the newest last
     events: Sequence[Json] = ()  # the oldest first
@@ -110,9 +122,9 @@ class Model:
             term=term,
             taken_at=now,
             age_s=age_s,
-            you=said["you"],
-            status=said["status"],
-            leader=said["leader"],
+            you=_object(said["you"]),
+            status=_object(said["status"]),
+            leader=_object(said["leader"]),
             nodes=by_name(said["nodes"]),
             replicas=by_name(said["replicas"]),
             models=by_name(said["models"]),
@@ -157,12 +169,16 @@ class Model:
             case "pools":
                 self._take_pools(said["pools"])
             case "queues":
-                self._base = evolve(self._base, seats=said["bands"], queues=said["queues"])
+                self._base = evolve(self._base, seats=_rows(said["bands"]), queues=_rows(said["queues"]))
             case "traffic":
                 self._traffic.take(said, now)
                 self._base = evolve(self._base, rates=self._traffic.rates())
-            case "running" | "recent":
-                self._base = evolve(self._base, **{name: said["requests"]})
+            case "running":
+                self._base = evolve(self._base, running=_rows(said["requests"]))
+            case "recent":
+                self._base = evolve(self._base, recent=_rows(said["requests"]))
+            case "latest":
+                self._base = evolve(self._base, latest=_rows(said["requests"]))
             case _:
                 raise AssertionError(name)
         self._changed()
@@ -179,14 +195,28 @@ class Model:
 
     # -- the link ----------------------------------------------------------------------------------------
 
+    def asks(self, whom: str, now: float) -> None:
+        """For the first time."""
+        self._base = evolve(self._base, link=Link(heard_at=now, asked=whom))
+        self._changed()
+
+    def heard(self, now: float) -> None:
+        """Any answer, or a byte of the feed: by itself no reason to draw, unless it ends a doubt."""
+        link = evolve(self._base.link, heard_at=now)
+        self.version += self._base.link.silent_s(now) is not None
+        self._base = evolve(self._base, link=link)
+        self._shown = self._shown and evolve(self._shown, link=link)
+
     def linked(self, url: str) -> None:
-        self._base = evolve(self._base, link=Link(url))
+        link = self._base.link
+        self._base = evolve(self._base, link=Link(url, heard_at=link.heard_at, asked=link.asked))
         self._changed()
 
     def lost(self, why: str, now: float) -> None:
-        """The first loss counts; what is shown is as old as that."""
+        """The first loss counts; what is shown is as old as the last answer before it."""
         link = self._base.link
-        since = now if link.down_since is None else link.down_since
+        heard_at = now if link.heard_at is None else link.heard_at
+        since = heard_at if link.down_since is None else link.down_since
         self._base = evolve(self._base, link=evolve(link, down_since=since, why=why))
         self.outdated = True
         self._changed()
@@ -201,8 +231,20 @@ def _is_worse(known: Picture, term: tuple[int, ...], age_s: float | None) -> boo
     return age_s is not None and known.age_s is None and known.term == term
 
 
+def _object(said: Any) -> Json:
+    if not isinstance(said, Mapping):
+        raise TypeError(f"an object was expected, not {said!r:.40}")
+    return said
+
+
+def _rows(said: Any) -> Sequence[Json]:
+    if not isinstance(said, list | tuple):
+        raise TypeError(f"a list was expected, not {said!r:.40}")
+    return [_object(one) for one in said]
+
+
 def by_name(rows: Sequence[Json], key: str = "name") -> dict[str, Json]:
-    return {str(row[key]): row for row in rows}
+    return {str(_object(row)[key]): row for row in rows}
 
 
 def term_of(text: str) -> tuple[int, ...]:

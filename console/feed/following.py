@@ -15,8 +15,10 @@ from console.feed.api import AdminApi, Answer, Away, Refused
 from console.model import EVENTS_MAX, Model
 from llmgw.wire.event_feed import FeedReader, NotEvents, Told
 
-SNAPSHOT_S, SNAPSHOT_MOST_S = 1.0, 10.0  # between two: where one is wanted, and where nothing happens
-LIVE_S = 1.0
+# Between two: where one is wanted, and where nothing happens. Ages are as old as the latest; only the control plane
+# knows whether one has gone on, as a node that was heard again has a new one.
+SNAPSHOT_S, SNAPSHOT_MOST_S = 1.0, 3.0
+LIVE_S, LIVE_WITHIN_S = 1.0, 4.0
 REMEMBERED = 500  # events for the log, at first
 RUNNING, RECENT = 500, 100  # requests
 PAUSE_S, PAUSE_MAX_S = 0.2, 5.0
@@ -38,7 +40,7 @@ class _Anew(Exception):
 
 @define(eq=False)
 class Following:
-    """``run`` it. ``watching``: of "running" and "recent", what is asked for too. ``changed``: the model has."""
+    """``run`` it. ``watching``: what is asked for too, of "running", "recent", "latest". ``changed``: the model has."""
 
     api: AdminApi
     model: Model
@@ -52,13 +54,15 @@ class Following:
     async def run(self) -> NoReturn:
         """Raises Over."""
         pause_s = PAUSE_S
+        self.model.asks(", ".join(self.api.addresses.order), self.clock())
+        self.changed()
         try:
             while True:
                 began = self.clock()
                 try:
                     why = await self._one_link()
                 except Refused as refusal:
-                    why = _unless_final(refusal)
+                    why = _unless_final(refusal, self.model.picture.known)
                 except Away as away:
                     why = away.why
                 if why:
@@ -94,13 +98,15 @@ class Following:
     async def _snapshot(self) -> Answer:
         answer = await self.api.answer("GET", "/snapshot")
         said, now = answer.value, self.clock()
-        self._is_ours(answer)
+        _understood(self._is_ours, answer)
         counts = _understood(self.model.take_snapshot, said, now, answer.age_s)
         if not counts and answer.age_s is None:
             raise Away(f"{answer.url} leads, and is behind what was seen before")
+        if counts:
+            self.model.heard(now)
         self._taken_at = now
         self.model.outdated = self.model.outdated or self._at > said["seq"]
-        self._learn(said)
+        _understood(self._learn, said)
         if not counts:
             self.model.lost(f"who leads does not answer, and {answer.url} stands by", now)
         elif self.model.picture.link.url != answer.url or self.model.picture.link.down_since is not None:
@@ -140,12 +146,16 @@ class Following:
         since = self._at if 0 < self._at <= first.value["seq"] else None
         asked = {"limit": REMEMBERED} if since is None else {"since": since, "limit": EVENTS_MAX}
         said = await self.api.ask("GET", "/events", asked)
-        for event in said["events"]:
-            _understood(self.model.take_event, event)
-        if said["missed"]:
-            self.model.take_missed(said["missed"])
-        self._at = int(said["last"])
+        self.model.heard(self.clock())
+        _understood(self._take_events, said)
         self.changed()
+
+    def _take_events(self, said: Json) -> None:
+        for event in said["events"]:
+            self.model.take_event(event)
+        if said["missed"]:
+            self.model.take_missed(int(said["missed"]))
+        self._at = int(said["last"])
 
     async def _listen(self) -> NoReturn:
         """A burst is taken as a whole before anybody is told."""
@@ -153,9 +163,10 @@ class Following:
         reader = FeedReader()
         async with self.api.stream("/events", {"follow": "true"}, headers) as chunks:
             async for chunk in chunks:
+                self.model.heard(self.clock())
                 try:
                     for told in reader.of(chunk):
-                        self._take(told)
+                        _understood(self._take, told)
                 except NotEvents as error:
                     raise Away(f"the event feed says what nobody understands: {error}") from error
                 self.changed()
@@ -164,9 +175,9 @@ class Following:
 
     def _take(self, told: Told) -> None:
         if told.kind == MISSED and not told.id:
-            _understood(self.model.take_missed, int(told.data["missed"]))
+            self.model.take_missed(int(told.data["missed"]))
         elif told.data is not None:
-            _understood(self.model.take_event, told.data)
+            self.model.take_event(told.data)
         if told.id:
             self._at = int(told.id)
 
@@ -181,6 +192,8 @@ class Following:
                 await self._live("running", self._asked("/requests/running", limit=RUNNING))
             if "recent" in self.watching:
                 await self._live("recent", self._slow_and_failed())
+            if "latest" in self.watching:
+                await self._live("latest", self._asked("/requests", limit=RECENT))
             self.changed()
             await asyncio.sleep(LIVE_S)
         raise _Anew
@@ -192,30 +205,39 @@ class Following:
         except Refused as refusal:
             if refusal.status in UNKNOWN_TOKEN:
                 raise
+            self.model.heard(self.clock())
             return
+        self.model.heard(self.clock())
         _understood(self.model.take_live, name, said, self.clock())
 
     async def _asked(self, path: str, **params: Any) -> Json:
-        return await self.api.ask("GET", path, params or None)
+        return await self.api.ask("GET", path, params or None, within_s=LIVE_WITHIN_S)
 
     async def _slow_and_failed(self) -> Json:
         slow = await self._asked("/requests", slow="1", limit=RECENT)
         failed = await self._asked("/requests", failed="1", limit=RECENT)
-        each = {one["id"]: one for one in (*slow["requests"], *failed["requests"])}
-        return {"requests": sorted(each.values(), key=lambda one: -float(one["at"]))}
+        return {"requests": _understood(_newest_first, slow, failed)}
+
+
+def _newest_first(*answers: Json) -> list[Json]:
+    each = {one["id"]: one for answer in answers for one in answer["requests"]}
+    return sorted(each.values(), key=lambda one: -float(one["at"]))
 
 
 def _understood(take: Callable[..., Any], *said: Any) -> Any:
     """An answer of another shape is another program's, or of a version that this console does not know. Raises Over."""
     try:
         return take(*said)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         why = f"the gateway answers in a form that this console does not know ({type(error).__name__}: {error})"
         raise Over(f"{why}; use the console of its version") from error
 
 
-def _unless_final(refusal: Refused) -> str:
-    """Why there is no link. Raises Over where waiting does not help."""
+def _unless_final(refusal: Refused, worked: bool) -> str:
+    """Why there is no link. ``worked``: there was one before. Raises Over where waiting does not help."""
+    if refusal.status == 401 and worked:
+        why = "the token worked until now and is not taken any more: it was revoked or replaced"
+        raise Over(f"{why} ({refusal}); `llmgw ctl tokens list` shows which are valid") from refusal
     if refusal.status in UNKNOWN_TOKEN:
         raise Over(f"{refusal}" + (f"; {refusal.hint}" if refusal.hint else "")) from refusal
     if refusal.status == 404:

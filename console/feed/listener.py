@@ -14,7 +14,7 @@ from llmgw.wire.admin_answers import AGE, LEADER, Refusal, away, not_an_admins, 
 
 Json = Mapping[str, Any]
 
-READ_WITHIN_S, CHANGE_WITHIN_S = 15.0, 30.0
+READ_WITHIN_S, CHANGE_WITHIN_S = 15.0, 30.0  # unless said
 CONNECT_WITHIN_S = 3.0
 SILENT_S = 40.0  # a feed says every 15 s that it lives
 ANSWER_MAX = 64 * 1024**2
@@ -75,13 +75,16 @@ class Listener:
             for limits in (KEPT, NOTHING_KEPT)
         )
 
-    async def ask(self, method: str, path: str, params: Mapping[str, Any] | None, body: Any) -> Answer:
+    async def ask(
+        self, method: str, path: str, params: Mapping[str, Any] | None, body: Any, within_s: float | None = None
+    ) -> Answer:
         """Raises Refused or Away."""
         reads = method == "GET"
+        within_s = within_s or (READ_WITHIN_S if reads else CHANGE_WITHIN_S)
         client = self._reading if reads else self._changing
         try:
             async with (
-                asyncio.timeout(READ_WITHIN_S if reads else CHANGE_WITHIN_S),
+                asyncio.timeout(within_s),
                 client.stream(method, path, params=params, json=body) as answer,
             ):
                 return await self._answer(answer, await _whole(answer))
@@ -121,7 +124,7 @@ class Listener:
         raise refused(refusal)
 
     def _away(self, error: Exception) -> Away:
-        why = " ".join(str(error).split()) or type(error).__name__
+        why = " ".join(str(error).split()).rstrip(": ") or "the connection broke"
         if isinstance(error, httpx.TimeoutException | TimeoutError):
             why = "no answer in time"
         unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.InvalidURL)

@@ -18,15 +18,19 @@ STEP, CUT = " → ", "… → "
 
 def head(picture: Picture, now: float, read_only: bool) -> Line:
     if not picture.known:
-        return line(plain("llmgw", Tone.STRONG), "  ", plain(_waiting(picture), Tone.BUSY))
+        return line(plain("llmgw", Tone.STRONG), "  ", plain(_waiting(picture, now), Tone.BUSY))
     well = sum(not is_broken(node) for node in picture.nodes.values())
     nodes = f"{well}/{len(picture.nodes)} nodes" if picture.nodes else "no nodes"
     who = f"{text(picture.you, 'name', '-')} ({picture.role}{', read-only' if read_only else ''})"
     return line(plain("llmgw", Tone.STRONG), "  ", leads(picture, now), f"  {nodes}  {who}")
 
 
-def _waiting(picture: Picture) -> str:
-    return f"not reachable: {picture.link.why}" if picture.link.down_since is not None else "asking …"
+def _waiting(picture: Picture, now: float) -> str:
+    link = picture.link
+    if link.down_since is not None:
+        return f"asking for {spanned(now - link.down_since)}: {link.why}"
+    whom = f" {link.asked}" if link.asked else ""
+    return "asking" + whom + (f" for {spanned(now - link.heard_at)}" if link.heard_at is not None else "") + " …"
 
 
 def leads(picture: Picture, now: float) -> Cell:
@@ -35,6 +39,8 @@ def leads(picture: Picture, now: float) -> Cell:
     who, state, since = text(leader, "who", "somebody"), text(leader, "state"), amount(leader, "since_s")
     if state not in ("leading", "suspended"):
         return plain(f"nobody leads (lease of {who}: {state})" if state else "nobody leads", Tone.BAD)
+    if picture.link.down_since is not None:
+        return plain(f"{who} led when it answered last, term {text(leader, 'term', '-')}", Tone.WARN)
     held = "" if since is None else f" for {spanned(since + now - (picture.taken_at or now))}"
     tone = Tone.GOOD if state == "leading" else Tone.WARN
     return plain(f"{who} {state}, term {text(leader, 'term', '-')}{held}", tone)
@@ -46,6 +52,9 @@ def banner(picture: Picture, now: float) -> Line | None:
     if link.down_since is not None and picture.known:
         since = spanned(now - link.down_since)
         return line(plain(f"stale: no answer for {since}, trying again: {link.why}", Tone.BAD))
+    silent_s = link.silent_s(now)
+    if silent_s is not None and picture.known:
+        return line(plain(f"no answer for {spanned(silent_s)}: what is shown may be old", Tone.WARN))
     if picture.age_s is not None:
         return line(plain(f"who leads does not answer: this the store had {spanned(picture.age_s)} ago", Tone.BAD))
     if picture.hold:

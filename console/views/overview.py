@@ -47,12 +47,16 @@ def _labelled(label: str, *cells: Cell | str, at: str) -> Line:
 
 
 def _leader(picture: Picture, now: float) -> Line:
+    if not picture.known:
+        return _labelled("leads", Cell("not known yet", Tone.DIM), at="leader")
     leader = part(picture.leader, "leader")
     leads = text(leader, "state") in ("leading", "suspended")
     since, known_for = amount(leader, "since_s"), now - (now if picture.taken_at is None else picture.taken_at)
     cells = [plain(text(leader, "who", "?"), Tone.STRONG) if leads else Cell("nobody", Tone.BAD)]
     cells.append(plain(f"term {text(leader, 'term', '-')}"))
-    if leads and since is not None:
+    if leads and picture.link.down_since is not None:
+        cells.append(Cell("when it answered last", Tone.WARN))
+    elif leads and since is not None:
         cells.append(Cell(f"since {spanned(since + known_for)}"))
     cells.append(plain(f"llmgw {text(picture.status, 'version', '?')}", Tone.DIM))
     if picture.age_s is not None:
@@ -70,7 +74,7 @@ def _nodes(picture: Picture) -> Line:
     if gpus:
         told = counted(len(gpus), "GPU") + (f", {unfit} not usable" if unfit else "")
         cells.append(Cell(told, Tone.BAD if unfit else Tone.DIM))
-    return _labelled("nodes", *joined(cells or [Cell("none", Tone.DIM)], "   "), at="nodes")
+    return _labelled("nodes", *joined(cells or [_none(picture)], "   "), at="nodes")
 
 
 def _stands(node: Json) -> str:
@@ -83,6 +87,10 @@ def _counted(state: str, number: int, faults: int) -> Cell:
     if not faults:
         return plain(told, STATES.get(state, Tone.PLAIN))
     return plain(f"{told}, {'' if number == faults == 1 else f'{faults} of them '}with a fault", Tone.BAD)
+
+
+def _none(picture: Picture) -> Cell:
+    return Cell("none" if picture.known else "not known yet", Tone.DIM)
 
 
 def _traffic(rates: Rates) -> Line:
@@ -108,7 +116,7 @@ def _models(picture: Picture, width: int) -> Iterator[Line]:
     """By name; where they are many, the worst of them."""
     names = sorted(picture.models)
     if not names:
-        yield _labelled("models", Cell("none", Tone.DIM), at="models")
+        yield _labelled("models", _none(picture), at="models")
         return
     if len(names) > MODELS_MAX:
         names = sorted(names, key=lambda name: (*_goodness(picture, name), name))[:MODELS_MAX]

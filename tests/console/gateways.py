@@ -41,6 +41,7 @@ class Gateway:
     asked: list[Asked] = field(factory=list)
     feeds: int = 0  # that are open
     _news: asyncio.Event = field(factory=asyncio.Event)
+    _runs: asyncio.Event = field(factory=asyncio.Event)
     _server: asyncio.Server | None = None
     _writers: set[asyncio.StreamWriter] = field(factory=set)
 
@@ -63,6 +64,7 @@ class Gateway:
         return [one for one in self.asked if one.path == path]
 
     async def start(self) -> None:
+        self._runs.set()
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -72,6 +74,13 @@ class Gateway:
             self._server.close()
             self._server = None
         self.drop()
+
+    def hang(self) -> None:
+        """As a process that was stopped: what is asked is taken, and nothing is answered."""
+        self._runs.clear()
+
+    def goes_on(self) -> None:
+        self._runs.set()
 
     def drop(self) -> None:
         for writer in self._writers:
@@ -92,6 +101,7 @@ class Gateway:
         try:
             while (asked := await _request(reader)) is not None:
                 self.asked.append(asked)
+                await self._runs.wait()
                 if asked.path == "/events" and asked.query.get("follow") and self.leads and self._knows(asked):
                     await self._feed(asked, writer)
                     return

@@ -50,7 +50,9 @@ def test_before_the_first_snapshot_the_head_says_what_is_waited_for() -> None:
     asked = Picture()
 
     assert str(head(asked, NOW, False)) == "llmgw  asking …"
-    assert str(head(evolve(asked, link=DOWN), NOW, False)) == "llmgw  not reachable: connection refused"
+    assert str(head(evolve(asked, link=DOWN), NOW, False)) == "llmgw  asking for 12 s: connection refused"
+    first = evolve(asked, link=Link(heard_at=123.0, asked="http://a"))
+    assert str(head(first, NOW, False)) == "llmgw  asking http://a for 7 s …"
 
 
 @pytest.mark.parametrize(
@@ -84,6 +86,21 @@ def test_the_worst_doubt_is_told_first() -> None:
         "who leads does not answer: this the store had 9 s ago",
         "the leader doubts itself and stops nothing: 3 of 4 nodes are silent",
     ]
+
+
+def test_while_the_link_is_down_nobody_is_said_to_lead_on() -> None:
+    told = str(head(picture(link=DOWN), NOW, False))
+
+    assert told.startswith("llmgw  vm led when it answered last, term 0.1")
+
+
+@pytest.mark.parametrize(
+    ("heard_at", "says"), [(126.0, "no answer for 4 s: what is shown may be old"), (128.0, None), (None, None)]
+)
+def test_who_has_not_answered_for_some_seconds_is_doubted_before_anything_fails(heard_at, says) -> None:
+    told = banner(picture(link=Link("http://a", heard_at=heard_at)), NOW)
+
+    assert (told and str(told)) == says
 
 
 def test_what_can_be_trusted_has_no_banner() -> None:

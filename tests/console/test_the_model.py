@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -135,6 +136,53 @@ def test_the_first_loss_is_since_when_what_is_shown_is_stale():
     assert (model.picture.link.down_since, model.picture.link.why) == (10.0, "no answer in time")
     model.linked("http://127.0.0.1:2")
     assert model.picture.link.down_since is None
+
+
+def test_what_is_shown_is_as_old_as_the_last_answer_before_the_loss():
+    model = Model()
+    model.asks("http://127.0.0.1:1", now=1.0)
+    model.linked("http://127.0.0.1:1")
+    model.heard(7.0)
+    model.lost("no answer in time", now=12.0)
+    assert model.picture.link.down_since == 7.0
+
+
+def test_who_never_answered_is_lost_since_it_was_first_asked():
+    model = Model()
+    model.asks("http://127.0.0.1:1", now=1.0)
+    model.lost("no answer in time", now=16.0)
+    assert (model.picture.link.down_since, model.picture.link.asked) == (1.0, "http://127.0.0.1:1")
+
+
+def test_an_answer_is_news_only_where_it_ends_a_doubt():
+    model = Model()
+    model.asks("http://127.0.0.1:1", now=1.0)
+    before, picture = model.version, model.picture
+    model.heard(2.0)
+    assert (model.version, model.picture.link.silent_s(4.9)) == (before, None)
+    assert picture.link.heard_at == 1.0
+    assert model.picture.link.silent_s(6.0) == 4.0
+    model.heard(6.0)
+    assert (model.version, model.picture.link.silent_s(6.0)) == (before + 1, None)
+
+
+@pytest.mark.parametrize("changes", [{"you": 5}, {"status": "up"}, {"leader": []}, {"nodes": {"a": 1}}, {"drains": 3}])
+def test_a_snapshot_of_another_shape_changes_nothing(changes):
+    model = Model()
+    with pytest.raises((TypeError, AttributeError)):
+        model.take_snapshot({**World().snapshot(), **changes}, now=1.0)
+    assert not model.picture.known
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("queues", {"bands": 5, "queues": []}), ("queues", {"bands": [], "queues": [1]}), ("running", {"requests": "x"})],
+)
+def test_a_measurement_of_another_shape_changes_nothing(name, said):
+    model = Model()
+    with pytest.raises(TypeError):
+        model.take_live(name, said, now=1.0)
+    assert model.picture == Picture()
 
 
 def test_the_history_of_a_pool_is_as_long_as_it_is_bounded_and_ends_with_the_pool():

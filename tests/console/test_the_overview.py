@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from console.model import Picture
+from console.model import Link, Picture
 from console.shown import Place, Tone
 from console.traffic import Rates
 from console.views.overview import overview
@@ -123,7 +123,18 @@ def test_why_something_is_wrong_is_told_in_full_however_narrow_the_screen() -> N
 
 
 def test_before_the_first_answer_there_is_a_screen_too() -> None:
-    assert told(Picture())[-1] == "… nothing is known yet"
+    shown = told(Picture())
+
+    assert shown[-1] == "… nothing is known yet"
+    assert [one for one in shown if "not known yet" in one] == [
+        f"{label:<9}not known yet" for label in ("leads", "nodes", "models", "waiting")
+    ]
+
+
+def test_who_led_before_the_link_was_lost_does_not_lead_on() -> None:
+    lost = picture(link=Link("http://a", 120.0, "refused"))
+
+    assert told(lost)[0] == "leads    vm   term 0.1   when it answered last   llmgw 0.5.0"
 
 
 @given(pictures, st.integers(10, 200))
