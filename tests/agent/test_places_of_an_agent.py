@@ -82,6 +82,8 @@ async def test_on_a_full_disk_nothing_is_started_and_what_runs_runs_on(small_dis
         here.want(first, launch("m-2.g1.r0"))
         pid = (await here.wait_for(ShardState.LOADING)).pid
         await here.wait_for(ShardState.LOADING, "m-2.g1.r0")
+        for id in ("m-1.g1.r0", "m-2.g1.r0"):
+            await here.log_says("up", id)  # or it would end because it can't say so
         fill(small_disk)
 
         here.want(first, launch("m-2.g1.r0"), launch("m-3.g1.r0"))
