@@ -8,7 +8,7 @@ from console.screens.events import EventsScreen
 from console.screens.listing import ListingScreen
 from console.screens.place import PlaceScreen
 from console.screens.placement import PlacementScreen
-from console.screens.reading import ReadingScreen
+from console.screens.reading import ReadingScreen, nothing_yet
 from console.screens.requests import RequestsScreen
 from console.shown import Line, Place
 from console.views import drains, events, leader, nodes, overview, queues, replicas, requests
@@ -18,7 +18,7 @@ from console.views.view import Asked, Question, View
 Json = Mapping[str, Any]
 NODE_ACTS = ("cordon", "uncordon", "drain")
 REPLICA_ACTS = ("move", "restart")
-RUNNING, RECENT = frozenset({"running"}), frozenset({"recent"})
+RUNNING, RECENT, LATEST = frozenset({"running"}), frozenset({"recent"}), frozenset({"latest"})
 
 
 def _whole(subject: str, _key: str) -> str:
@@ -44,14 +44,19 @@ VIEWS: Mapping[str, View] = {
         ),
         View("queues", queues.listing, queues.detail, queues.asks),
         View("requests", requests.running, requests.detail, requests.asks, ("cancel",), RUNNING),
-        View("recent", requests.recent, requests.detail, requests.asks, (), RECENT),
+        View("recent", requests.recent, requests.detail, requests.asks, (), RECENT, requests.AT, falling=True),
+        View("latest", requests.latest, requests.detail, requests.asks, (), LATEST, requests.AT, falling=True),
         View("events", events.listing, events.detail, newest_last=True),
         View("drains", drains.listing, drains.detail, drains.asks, ("uncordon", "drain")),
     )
 }  # fmt: skip
 SCREENS: Mapping[str, type[ListingScreen]] = {
-    "events": EventsScreen, "requests": RequestsScreen, "recent": RequestsScreen,
+    "events": EventsScreen, "requests": RequestsScreen, "recent": RequestsScreen, "latest": RequestsScreen,
 }  # fmt: skip
+
+
+def _request(_picture: Picture, _now: float, width: int, asked: Asked) -> tuple[Line, ...]:
+    return explained(asked["request"], width) if "request" in asked else (nothing_yet(),)
 
 
 def _leader(picture: Picture, now: float, width: int, asked: Asked) -> tuple[Line, ...]:
@@ -66,6 +71,8 @@ def screen_of(place: Place) -> PlaceScreen:
             return ReadingScreen(place, lambda picture, now, width, _: overview.overview(picture, now, width))
         case "leader":
             return ReadingScreen(place, _leader, {"explanation": Question("/explain/leader")}, ("resign",))
+        case "request":
+            return ReadingScreen(place, _request, requests.asks("", place.subject))
         case "placement":
             return PlacementScreen(place)
     return SCREENS.get(place.kind, ListingScreen)(place, VIEWS[place.kind])
@@ -77,4 +84,6 @@ def understood(place: Place, picture: Picture) -> Place:
         return Place("drains")
     if place.kind == "pools":
         return Place("queues", place.subject)
+    if place.kind == "requests" and requests.is_id(place.subject, picture):
+        return Place("request", place.subject)
     return place

@@ -52,7 +52,7 @@ class ListingScreen(PlaceScreen):
 
     def body(self) -> Iterator[Widget]:
         yield Bar(id="note")
-        yield Table(Sight(self.view.sort), self.view.newest_last, bool(self.offers()), id="table")
+        yield Table(Sight(self.view.sort, self.view.falling), self.view.newest_last, bool(self.offers()), id="table")
         yield Lines(id="detail")
 
     def on_mount(self) -> None:

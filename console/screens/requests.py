@@ -1,4 +1,4 @@
-"""Requests: those that run, and with a key those that were slow or failed."""
+"""Requests: those that run, and with a key those that were slow or failed, and all that have ended."""
 
 from typing import ClassVar
 
@@ -8,13 +8,14 @@ from console.screens.listing import ListingScreen
 from console.shown import Place
 from console.views.frame import Hint
 
+NEXT = {"requests": "recent", "recent": "latest", "latest": "requests"}
+
 
 class RequestsScreen(ListingScreen):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "others", "The others", show=False)]
     keys: ClassVar[tuple[Hint, ...]] = (
-        ("r", "recent or running"), ("/", "filter"), ("space", "mark"), ("tab", "pane"), ("esc", "back"),
+        ("r", "running, failed, all"), ("/", "filter"), ("space", "mark"), ("tab", "pane"), ("esc", "back"),
     )  # fmt: skip
 
     def action_others(self) -> None:
-        kind = "recent" if self.place.kind == "requests" else "requests"
-        self.console.replace(Place(kind, self.place.subject))
+        self.console.replace(Place(NEXT[self.place.kind], self.place.subject))

@@ -27,7 +27,8 @@ OF_PLACE: dict[str, tuple[Key, ...]] = {
     "gpu": (PLACED,),
     "replica": (PLACED,),
     "requests": (("r", "recent slow and failed ones instead of running ones"),),
-    "recent": (("r", "running ones instead of recent ones"),),
+    "recent": (("r", "the latest that have ended, however they did"),),
+    "latest": (("r", "running ones instead of ended ones"),),
     "placement": (("w", "what if: gpus=2, gpu_memory=40GiB, …"), ("r", "ask again")),
 }
 

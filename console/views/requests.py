@@ -1,4 +1,4 @@
-"""Which requests run, and which were slow or failed: where they are, how long they take, what became of them.
+"""Which requests run and which have ended, badly or at all: where they are, how long they take, what became of them.
 
 Of requests the management API tells no content, and of what it tells only what is named here is shown.
 """
@@ -45,6 +45,8 @@ PHASES = {
     "answering": Tone.GOOD,
     "cancelled": Tone.DIM,
 }
+ID = "req_"  # begins one that the gateway has given
+AT = 1  # of the columns of those that have ended
 PANE = 72  # cells of a pane where nobody says
 
 
@@ -58,6 +60,17 @@ def recent(picture: Picture, subject: str = "", zone: tzinfo | None = None) -> L
     """Those that were slow or failed, as the API gives them; ``subject`` as in ``running``."""
     found = tuple(_recent(one, zone) for one in picture.recent if is_of(one, subject))
     return Listing(RECENT, found, plain(f"no request was slow or failed{_for(subject)}").text)
+
+
+def latest(picture: Picture, subject: str = "", zone: tzinfo | None = None) -> Listing:
+    """The latest that have ended, however they did; ``subject`` as in ``running``."""
+    found = tuple(_recent(one, zone) for one in picture.latest if is_of(one, subject))
+    return Listing(RECENT, found, plain(f"no request has ended lately{_for(subject)}").text)
+
+
+def is_id(subject: str, picture: Picture) -> bool:
+    """Of one request, and not the name of a model or a replica."""
+    return subject.startswith(ID) and subject not in picture.models and subject not in picture.replicas
 
 
 def _for(subject: str) -> str:
@@ -119,7 +132,7 @@ def _recent(one: Json, zone: tzinfo | None) -> Row:
         span(amount(one, "ttft_s")),
         plain(_why(one), Tone.DIM),
     )
-    return Row(id, cells, tone is Tone.BAD, None)
+    return Row(id, cells, tone is Tone.BAD, Place("request", id))
 
 
 def tone_of(outcome: str) -> Tone:
@@ -154,7 +167,7 @@ def detail(picture: Picture, _subject: str, key: str, asked: Asked, width: int =
     for one in picture.running:
         if text(one, "id") == key:
             return tuple(_about(one))
-    one = next((one for one in picture.recent if text(one, "id") == key), {})
+    one = next((one for one in (*picture.recent, *picture.latest) if text(one, "id") == key), {})
     told = tuple(_tries(one))
     if "request" in asked:
         return (*explained(asked["request"], width), *told)

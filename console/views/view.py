@@ -38,7 +38,7 @@ class View:
     ``detail``: of a picture, the place's subject, the row's key, what ``asks`` brought about it, and the width.
     ``about``: the same of the place's subject, where it has no row. ``watch``: live measurements that only this view
     needs. ``acts``: verbs that can be done to its rows, about ``subject_of`` the place's subject and the row's key.
-    ``sort``: the column at first.
+    ``sort``: the column at first, ``falling``: from its greatest.
     """
 
     kind: str
@@ -48,6 +48,7 @@ class View:
     acts: tuple[str, ...] = ()
     watch: frozenset[str] = frozenset()
     sort: int = 0
+    falling: bool = False
     newest_last: bool = False
     about: Detail = nothing
     subject_of: Callable[[str, str], str] = lambda subject, key: key

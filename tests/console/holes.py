@@ -76,6 +76,7 @@ def some_picture(rng: Random) -> Picture:
         queues=with_holes([*QUEUES, WAITING_QUEUE], rng),
         running=with_holes([RUNNING, QUEUED], rng),
         recent=with_holes([RECENT, NOT_FOUND, BROKE], rng),
+        latest=with_holes([BROKE, RECENT], rng),
         events=[{**with_holes(event, rng), "seq": event["seq"]} for event in EVENTS],
         rates=evolve(Rates(*rates), models={"demo-model": Rates(*rates)}),
         histories={"demo-model": [rng.random() * 3 for _ in range(rng.choice([0, 1, 120]))]},

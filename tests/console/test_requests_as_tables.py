@@ -8,7 +8,7 @@ from hypothesis import given
 
 from console.model import Picture
 from console.shown import Listing, Place, Tone
-from console.views.requests import detail, recent, replica_of, running, tone_of
+from console.views.requests import detail, is_id, latest, recent, replica_of, running, tone_of
 from tests.console.answers import BROKE, HEALTHY, NOT_FOUND, QUEUED, RECENT, RUNNING, picture
 from tests.console.holes import pictures
 
@@ -119,7 +119,30 @@ def test_the_pane_of_one_that_has_ended_tells_its_explanation_and_attempts() -> 
 
 @given(pictures)
 def test_nothing_that_is_missing_hinders_the_tables(some: Picture) -> None:
-    for shown in (running(some), recent(some)):
+    for shown in (running(some), recent(some), latest(some)):
         for row in shown.rows:
             assert len(row.cells) == len(shown.columns)
             assert detail(some, "", row.key, {"request": {}})
+
+
+def test_of_all_that_have_ended_each_leads_to_its_explanation() -> None:
+    shown = latest(picture(latest=[RECENT, BROKE]))
+
+    assert [(row.key, row.leads_to) for row in shown.rows] == [
+        (one["id"], Place("request", one["id"])) for one in (RECENT, BROKE)
+    ]
+    assert [row.key for row in latest(picture(latest=[RECENT, BROKE]), "demo-model-3").rows] == [BROKE["id"]]
+    assert latest(picture(), "m").empty == "no request has ended lately for m"
+
+
+def test_the_pane_tells_the_attempts_of_one_that_went_well() -> None:
+    well = {**RECENT, "id": "req_well", "tries": [{"endpoint": "m-1.g1", "outcome": "ok", "seconds": 1.0}]}
+    told = [str(line) for line in detail(picture(latest=[well]), "", "req_well", {})]
+
+    assert told == ["attempt 1 at m-1.g1: ok after 1 s"]
+
+
+def test_an_id_is_told_from_a_model_that_is_called_like_one() -> None:
+    some = picture(models={"req_me": {}})
+
+    assert [is_id(name, some) for name in ("req_40ae", "req_me", "demo-model", "")] == [True, False, False, False]
