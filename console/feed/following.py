@@ -81,17 +81,23 @@ class Following:
             await self._remember(first)
         failed: BaseExceptionGroup[Exception] | None = None
         try:
-            async with asyncio.TaskGroup() as parts:
-                parts.create_task(self._snapshots(first))
-                parts.create_task(self._measure(first))
-                if first.age_s is None:  # a standby has no feed
-                    parts.create_task(self._listen())
+            await asyncio.create_task(self._parts(first))
         except* (Away, Refused, Over, _Anew) as group:
             failed = group
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise asyncio.CancelledError  # where a part has failed in the same moment, its failure came instead
         [reason, *_] = sorted(_leaves(failed), key=lambda one: not isinstance(one, Over))
         if isinstance(reason, _Anew):
             return ""
         raise reason
+
+    async def _parts(self, first: Answer) -> None:
+        """In a task of its own: a group marks the one that it is in as cancelled, as who ends that one does."""
+        async with asyncio.TaskGroup() as parts:
+            parts.create_task(self._snapshots(first))
+            parts.create_task(self._measure(first))
+            if first.age_s is None:  # a standby has no feed
+                parts.create_task(self._listen())
 
     # -- the snapshot ------------------------------------------------------------------------------------
 

@@ -49,7 +49,8 @@ async def following_them(*gateways, **more):
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError, Over):
-            await task
+            async with asyncio.timeout(WITHIN_S):
+                await task
 
 
 def run(story):
