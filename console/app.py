@@ -112,8 +112,8 @@ class Console(App[str]):
         if os.environ.get("LLMGW_DEBUG"):
             super()._fatal_error()
             return
-        error = self._exception
-        error = error.error if isinstance(error, WorkerFailed) else error  # what failed, not where
+        failed = self._exception
+        error = failed.error if isinstance(failed, WorkerFailed) else failed  # what failed, not where
         self.exit(f"the console failed: {type(error).__name__}: {error}; LLMGW_DEBUG=1 shows where", return_code=1)
 
     # -- the way -----------------------------------------------------------------------------------------
