@@ -49,6 +49,7 @@ LIVES: dict[str, dict[str, Any]] = {
     "queues": {"bands": answers.SEATS, "queues": [answers.WAITING_QUEUE, *answers.QUEUES[2:]]},
     "running": {"requests": [answers.RUNNING, answers.QUEUED]},
     "recent": {"requests": [answers.NOT_FOUND, answers.BROKE, answers.RECENT]},
+    "latest": {"requests": [answers.RECENT, answers.NOT_FOUND]},
 }
 Answer = Mapping[str, Any] | Exception
 Call = tuple[str, str, Any]

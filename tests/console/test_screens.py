@@ -26,6 +26,7 @@ SCREENS = {
     "queues": (":queues",),
     "requests": (":requests",),
     "recent": (":requests", "r"),
+    "latest": (":requests", "r", "r"),
     "events": (":events",),
     "drains": (":drains",),
     "leader": (":leader",),
