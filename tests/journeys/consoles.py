@@ -36,9 +36,9 @@ class Heard(AdminApi):
         super().__init__(urls, token)
         self.refusals: list[int] = []
 
-    async def answer(self, method: str, path: str, params: Mapping[str, Any] | None = None, body: Any = None) -> Answer:
+    async def answer(self, *asked: Any, **more: Any) -> Answer:
         try:
-            return await super().answer(method, path, params, body)
+            return await super().answer(*asked, **more)
         except Refused as refusal:
             self.refusals.append(refusal.status)
             raise
