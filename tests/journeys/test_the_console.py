@@ -219,7 +219,7 @@ def test_a_viewer_is_shown_no_act_and_no_key_asks_for_one(full: Cluster):
                 r"\b[cuDmRsxX] (cordon|uncordon|drain|move|restart|scale|cancel|resign)", seat.screen()
             )
         await seat.say(":drain node-1")
-        await seat.until_read("drain is for operators, and this is viewer")
+        await seat.until_read("drain: it is for operators, and you are viewer")
         assert 403 not in seat.api.refusals
 
     play(full, story, answer["token"])
