@@ -60,7 +60,8 @@ class Visit:
         """In the open dialog: a reason, over its other fields to the yes, and what comes of it, seen as ``name``."""
         self.seat.type(why)
         self.seat.until(why)
-        for _ in range(len(VERBS[verb].fields) + 1):
+        behind = [one.name for one in VERBS[verb].fields].index("why")
+        for _ in range(len(VERBS[verb].fields) - behind + 1):
             self.seat.press("Tab")
             self.seat.until()
         self.seat.press("Enter")

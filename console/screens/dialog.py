@@ -83,7 +83,8 @@ class Dialog(ModalScreen[bool]):
 
     def on_mount(self) -> None:
         fields = self.act.verb.fields
-        (self.query_one(f"#{fields[0].name}") if fields else self.query_one("#no")).focus()
+        empty = next((one for one in fields if not self.act.values.get(one.name)), None)
+        self.query_one(f"#{empty.name if empty is not None else 'no'}").focus()
         self.set_interval(1.0, self._still_asking)
         self.console.beside(self, self._look, "look")
         self._try()

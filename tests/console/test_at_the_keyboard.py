@@ -491,3 +491,14 @@ def test_a_filter_over_events_that_are_held_leaves_them_held():
         assert "held still, 1 more since" in scene.text()
 
     played(story)
+
+
+def test_a_dialog_begins_with_the_first_field_that_is_empty():
+    async def story(scene: Scene) -> None:
+        await scene.say(":scale demo-model 3")
+        assert scene.app.focused.id == "why"
+        await scene.press("escape")
+        await scene.say(":scale demo-model")
+        assert scene.app.focused.id == "replicas"
+
+    played(story)

@@ -301,7 +301,7 @@ def test_a_leader_resigns_at_a_key_and_a_console_that_knew_it_alone_goes_on_with
         await seat.say(":leader")
         await seat.until_read("gw-1 leading, term 1.1")
         await seat.press("X")
-        await seat.until_read("Another control plane leads; no request fails")
+        await seat.until_read("one that stands by takes over, and no request fails")
         await said_yes(seat, "a new kernel", "term 1.1 is given back")
         await seat.until_read("gw-2 leading, term 1.2")
         assert seat.picture.link.url == urls_of(two)[1]
