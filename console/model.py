@@ -21,7 +21,6 @@ DOUBT_S = 3.0  # without any answer, where one is asked for each second
 LIVE = ("pools", "queues", "traffic", "running", "recent", "latest")
 
 Json = Mapping[str, Any]
-NOTHING: Json = {}
 
 
 @frozen
@@ -131,7 +130,7 @@ class Model:
             drains=by_name(said["drains"], "subject"),
             hold=str(said["hold"]),
         )
-        self.outdated = False
+        self.outdated = bool(self._numbers) and self._numbers[-1] > seq
         self._changed()
         return True
 

@@ -111,7 +111,6 @@ class Following:
         if counts:
             self.model.heard(now)
         self._taken_at = now
-        self.model.outdated = self.model.outdated or self._at > said["seq"]
         _understood(self._learn, said)
         if not counts:
             self.model.lost(f"who leads does not answer, and {answer.url} stands by", now)

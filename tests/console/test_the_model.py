@@ -198,3 +198,11 @@ def test_the_history_of_a_pool_is_as_long_as_it_is_bounded_and_ends_with_the_poo
 
 def test_terms_are_compared_as_numbers():
     assert term_of("2.11") > term_of("2.9") > term_of("")
+
+
+def test_a_snapshot_that_does_not_have_the_latest_event_leaves_another_one_wanted():
+    world, model = World(), Model()
+    before = world.snapshot()
+    model.take_event(world.happens("replica.ready", "m-1"))
+    model.take_snapshot(before, now=1.0)
+    assert model.outdated
