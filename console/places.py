@@ -79,7 +79,7 @@ def screen_of(place: Place) -> PlaceScreen:
 
 
 def understood(place: Place, picture: Picture) -> Place:
-    """The place that shows it: one drain is told of among the drains, an endpoint among the requests on it."""
+    """The place that shows it: one drain is told of among the drains, a pool among the queues."""
     if place.kind == "drain":
         return Place("drains")
     if place.kind == "pools":

@@ -85,7 +85,7 @@ class Dialog(ModalScreen[bool]):
         fields = self.act.verb.fields
         empty = next((one for one in fields if not self.act.values.get(one.name)), None)
         self.query_one(f"#{empty.name if empty is not None else 'no'}").focus()
-        self.set_interval(1.0, self._still_asking)
+        self.set_interval(1.0, self._draw)
         self.console.beside(self, self._look, "look")
         self._try()
 
@@ -93,7 +93,7 @@ class Dialog(ModalScreen[bool]):
         if self.act.verb.look is not None:
             found = await self._asked(self.act.verb.look)
             self._looked = found if isinstance(found, Mapping) else None
-            self._show(self._lines)
+            self._draw()
 
     @property
     def values(self) -> Values:
@@ -141,7 +141,17 @@ class Dialog(ModalScreen[bool]):
 
     def _show(self, lines: tuple[Line, ...]) -> None:
         self._lines = lines
-        shown = (*lines, *(() if self.done else self._before()))
+        self._draw()
+
+    def _draw(self) -> None:
+        """What is known so far, and what that leaves open."""
+        if not self.done:
+            open_ = tuple(self._before())
+        elif self.over:
+            open_ = ()
+        else:
+            open_ = asking(self._asked_of, self.console.clock() - self._asked_at, self._width)
+        shown = (*self._lines, *open_)
         preview = self.query_one("#preview", Lines)
         preview.show(shown)
         preview.styles.height = max(1, min(12, len(shown)))
@@ -150,15 +160,6 @@ class Dialog(ModalScreen[bool]):
         picture, verb = self.console.model.picture, self.act.verb.name
         for subject in self.act.subjects[:1]:
             yield from before(verb, subject, picture, self.values, self._looked, self._width)
-
-    def _still_asking(self) -> None:
-        if self.done and not self.over:
-            self._show_asking()
-
-    def _show_asking(self) -> None:
-        seconds, lines = self.console.clock() - self._asked_at, self._lines
-        self._show((*lines, *asking(self._asked_of, seconds, self._width)))
-        self._lines = lines
 
     @property
     def _width(self) -> int:
@@ -184,7 +185,6 @@ class Dialog(ModalScreen[bool]):
         self.query_one("#yes", Button).disabled = True
         self.query_one("#no", Button).label = "Stop here"
         self.query_one("#preview").focus()  # one Enter more than was meant stops nothing
-        self._show(())
         self.console.beside(self, partial(self._do, calls), "do")
 
     async def _do(self, calls: tuple[Call, ...]) -> None:
@@ -193,13 +193,13 @@ class Dialog(ModalScreen[bool]):
         lines: list[Line] = []
         for subject, call in zip(self.act.subjects, calls, strict=True):
             self._asked_of, self._asked_at = subject, self.console.clock()
-            self._show_asking()
+            self._show(tuple(lines))
             answer = await self._asked(call)
             lines += outcome(self.act.verb.name, subject, answer, self._width)
-            self._show(tuple(lines))
             if isinstance(answer, Away):
                 break
         self.over = True
+        self._show(tuple(lines))
         self.query_one("#no", Button).label = "Close"
         self.query_one("#no").focus()
         self.console.model.outdated = True

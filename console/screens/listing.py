@@ -8,7 +8,7 @@ from attrs import evolve
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from console.acts import Verb, offered
+from console.acts import Verb
 from console.arranged import Sight
 from console.feed.api import Away, Refused
 from console.model import Picture
@@ -47,7 +47,7 @@ class ListingScreen(PlaceScreen):
     def __init__(self, place: Place, view: View) -> None:
         super().__init__(place)
         self.view = view
-        self.measures = view.watch
+        self.measures, self.verbs = view.watch, view.acts
         self.asked: dict[str, Any] = {}
 
     def body(self) -> Iterator[Widget]:
@@ -175,9 +175,6 @@ class ListingScreen(PlaceScreen):
             self.table.refresh()
         else:
             super().action_back()
-
-    def offers(self) -> tuple[Verb, ...]:
-        return offered(self.view.acts, self.picture.role, self.console.read_only)
 
     def whom(self, verb: Verb) -> Sequence[str]:
         return tuple(dict.fromkeys(self.view.subject_of(self.place.subject, row.key) for row in self.table.meant))

@@ -36,7 +36,7 @@ class PlaceScreen(Screen[None]):
         Binding("q", "quit", "Quit", show=False),
     ]
     keys: ClassVar[tuple[frame.Hint, ...]] = ()
-    verbs: ClassVar[tuple[str, ...]] = ()
+    verbs: tuple[str, ...] = ()  # what can be done here
     measures: frozenset[str] = frozenset()  # what is measured only while it is in sight
 
     def __init__(self, place: Place) -> None:

@@ -28,7 +28,7 @@ class ReadingScreen(PlaceScreen):
     ) -> None:
         super().__init__(place)
         self.lines, self.asks, self.asked = lines, asks or {}, dict[str, Any]()
-        self.verbs = tuple(verbs)  # type: ignore[misc] # of this place alone
+        self.verbs = tuple(verbs)
 
     def body(self) -> Iterator[Widget]:
         yield Lines(id="lines")

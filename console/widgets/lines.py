@@ -6,7 +6,7 @@ from typing import ClassVar
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
@@ -14,6 +14,7 @@ from textual.strip import Strip
 
 from console.shown import Line, Place
 from console.views.fitting import folded
+from console.widgets.moving import MOVING
 from console.widgets.tones import segments, styles_of
 
 
@@ -21,15 +22,7 @@ class Lines(ScrollView, can_focus=True):
     DEFAULT_CSS = """
     Lines { height: 1fr; scrollbar-size-horizontal: 0; scrollbar-size-vertical: 1; overflow-x: hidden; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "Up", show=False),
-        Binding("down,j", "move(1)", "Down", show=False),
-        Binding("pageup,ctrl+b", "page(-1)", "Page up", show=False),
-        Binding("pagedown,ctrl+f", "page(1)", "Page down", show=False),
-        Binding("home,g", "first", "First", show=False),
-        Binding("end,G", "last", "Last", show=False),
-        Binding("enter", "choose", "Open", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = MOVING
 
     class Chosen(Message):
         def __init__(self, place: Place) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
+from attrs import evolve
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -16,6 +17,7 @@ from textual.strip import Strip
 from console.arranged import Sight, arranged, gaps, widths
 from console.shown import Listing, Row, Tone
 from console.views.fitting import padded
+from console.widgets.moving import MOVING
 from console.widgets.tones import styles_of
 
 MARK, FAULT, NONE = "●", "!", " "
@@ -30,13 +32,7 @@ class Table(ScrollView, can_focus=True):
     Table { height: 1fr; scrollbar-size-horizontal: 0; scrollbar-size-vertical: 1; overflow-x: hidden; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "Up", show=False),
-        Binding("down,j", "move(1)", "Down", show=False),
-        Binding("pageup,ctrl+b", "page(-1)", "Page up", show=False),
-        Binding("pagedown,ctrl+f", "page(1)", "Page down", show=False),
-        Binding("home,g", "first", "First", show=False),
-        Binding("end,G", "last", "Last", show=False),
-        Binding("enter", "choose", "Open", show=False),
+        *MOVING,
         Binding("space", "mark", "Mark", show=False),
         Binding("less_than_sign", "sort(-1)", "Sort by the column before", show=False),
         Binding("greater_than_sign", "sort(1)", "Sort by the next column", show=False),
@@ -226,13 +222,13 @@ class Table(ScrollView, can_focus=True):
 
     def action_turn(self) -> None:
         sight = self.sight
-        self.look(Sight(sight.sort, not sight.falling, sight.wanted, sight.faults_only))
+        self.look(evolve(sight, falling=not sight.falling))
 
     def sort_by(self, column: int) -> None:
         """The same column again turns the order."""
         sight = self.sight
         falling = not sight.falling if column == sight.sort else False
-        self.look(Sight(column, falling, sight.wanted, sight.faults_only))
+        self.look(evolve(sight, sort=column, falling=falling))
 
     def on_click(self, event: events.Click) -> None:
         if event.y == 0:

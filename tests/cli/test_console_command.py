@@ -7,6 +7,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from console.widgets.tones import THEMES
 from llmgw.cli import console, main
 from llmgw.cli.ctl.contexts import Contexts, Named
 
@@ -110,3 +111,9 @@ def test_the_console_has_the_options_of_ctl():
     options = {name for one in ctl.params for name in one.opts} - {"-o", "--output"}
 
     assert options | {"--read-only", "--theme"} == {name for one in console.command.params for name in one.opts}
+
+
+def test_the_themes_that_are_offered_are_those_that_there_are():
+    (theme,) = (one for one in console.command.params if one.name == "theme")
+
+    assert list(theme.type.choices) == list(THEMES)
