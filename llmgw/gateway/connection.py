@@ -27,6 +27,7 @@ _BY_STATUS = {
     415: Outcome.UNSUPPORTED_ENCODING,
     501: Outcome.NOT_SUPPORTED,
 }
+_COMES_STILL_S = 1.0  # at a door that closes: how long a connection that has not asked yet may take to begin
 _EXPOSED = b"x-request-id, request-id, retry-after, retry-after-ms, openai-processing-ms"
 
 
@@ -176,6 +177,7 @@ class Connection:
     common: Common
     peer: str
     idle_since: float | None = field(default=None, init=False)  # waiting for the next request
+    _asked: bool = field(default=False, init=False)  # a request has come on it
     _buffer: bytes = field(default=b"", init=False)
     _alarm: Alarm = field(init=False)
     _exchange: HttpExchange | None = field(default=None, init=False)
@@ -202,6 +204,15 @@ class Connection:
             self._alarm.set(inf)
             self.stream.close()
 
+    def close_if_idle(self) -> None:
+        """For a door that closes. Who was let in and has not asked yet is owed an answer: it gets a moment to ask."""
+        if self.idle_since is None or self._buffer:  # half a head is no idleness; head_within bounds it
+            return
+        if self._asked:
+            self.stream.close()
+        else:
+            self._alarm.set(trio.current_time() + _COMES_STILL_S)
+
     def _left(self, scope: trio.CancelScope) -> None:
         if self._exchange is not None:
             self._exchange.gone_at = trio.current_time()
@@ -217,13 +228,13 @@ class Connection:
         """The next request's head; None when the connection may end in peace. Raises Broken, Malformed."""
         limits, alarm = self.common.limits, self._alarm
         now = trio.current_time()
-        if not self._buffer:
-            if self.common.draining:  # an answer that had begun before that did not say so
+        started = bool(self._buffer)
+        if not started:
+            if self.common.draining and self._asked:  # an answer that had begun before that did not say so
                 return None
             self.idle_since = now
-        started = bool(self._buffer)
         alarm.ring = self.stream.interrupt
-        alarm.set(now + (limits.head_within if started else limits.idle_keepalive))
+        alarm.set(now + (limits.head_within if started else self._patience()))
         while True:
             if self._buffer:
                 self._skip_empty_lines()
@@ -244,9 +255,12 @@ class Connection:
             if not started:
                 started = True
                 alarm.set(trio.current_time() + limits.head_within)
-        self.idle_since = None
+        self.idle_since, self._asked = None, True
         alarm.set(inf)
         return self._take_head(end + len(http1.END_OF_HEAD))
+
+    def _patience(self) -> float:
+        return _COMES_STILL_S if self.common.draining else self.common.limits.idle_keepalive
 
     def _skip_empty_lines(self) -> None:
         """Clients may send an empty line before a request (RFC 9112 §2.2)."""

@@ -121,8 +121,7 @@ class Door:
         """From now on every answer says ``Connection: close``, and idle connections end."""
         self._common.draining = True
         for connection in list(self.connections):
-            if connection.idle_since is not None:
-                connection.stream.close()
+            connection.close_if_idle()
 
     def close_all(self) -> None:
         for connection in list(self.connections):
