@@ -146,7 +146,11 @@ GRACE = Field("grace", "Grace", "90s, 10min, 2h; nothing: drain.grace")
 AT_DEADLINE = Field(
     "at_deadline",
     "At the deadline",
-    choices=(("", "as the config says"), ("stop", "stop what is left"), ("keep", "keep what is left")),
+    choices=(
+        ("", "as its drain under way says; else stop"),
+        ("stop", "stop what is left"),
+        ("keep", "keep what is left"),
+    ),
 )
 TARGETS = frozenset({"node", "endpoint"})
 
@@ -184,7 +188,7 @@ VERBS = {
         Verb("cancel", "x", "Cancel", frozenset({"request"}),
              "Its client gets an error; the engine stops working on it.", _cancel, (WHY,)),
         Verb("resign", "X", "Resign", frozenset({"leader"}),
-             "The term is given back; one that stands by takes over, and no request fails. Whether one stands by is not"
-             " known here: look first, for without one nobody leads for a lease.ttl.", _resign, (WHY,), many=False),
+             "The term is given back; one that stands by takes over, and no request fails.",
+             _resign, (WHY,), look=Call("GET", "/leader"), many=False),
     )
 }  # fmt: skip

@@ -140,9 +140,12 @@ class Following:
         raise Away(why)
 
     def _learn(self, said: Json) -> None:
-        admin = ((said["leader"].get("leader") or {}).get("addresses") or {}).get("admin")
-        if admin:
-            self.api.addresses.learn(str(admin))
+        """Where else to ask, should this one end: whoever leads, and those that stand by."""
+        leader = said["leader"]
+        for one in (leader.get("leader"), *(leader.get("standbys") or ())):
+            admin = ((one or {}).get("addresses") or {}).get("admin")
+            if admin:
+                self.api.addresses.learn(str(admin))
 
     # -- events ------------------------------------------------------------------------------------------
 

@@ -1,11 +1,12 @@
 """Who leads, for how long, and whether it may act: what ``/leader`` says, as lines."""
 
 from collections.abc import Iterator
+from itertools import chain, repeat
 
 from console.model import Picture
 from console.shown import Cell, Line, Place, Tone, line, plain, spanned
 from console.views.fitting import folded, padded
-from console.views.read import Json, amount, count, flag, part, text
+from console.views.read import Json, amount, count, flag, part, rows, text
 
 LABEL = 11
 STATES = {
@@ -31,6 +32,7 @@ def _lines(picture: Picture, since_told_s: float) -> Iterator[Line]:
         yield _said("leads", Cell("nobody, as far as this control plane knows", Tone.BAD))
     else:
         yield from _who(who, since_told_s)
+    yield from _standbys(picture.leader)
     yield from _told_by(picture)
 
 
@@ -53,6 +55,31 @@ def _who(who: Json, since_told_s: float) -> Iterator[Line]:
     for name, label in ADDRESSES.items():
         if text(addresses, name):
             yield _said(label, text(addresses, name))
+
+
+def _standbys(told: Json) -> Iterator[Line]:
+    """Who takes over, should the leader end. A control plane of before 0.6 does not tell."""
+    if flag(told, "alone"):
+        yield _said("stands by", Cell("nobody could: the store is SQLite", Tone.DIM))
+    elif "standbys" in told and told["standbys"] is None:
+        yield _said("stands by", Cell("not known: the store was not read lately", Tone.WARN))
+    elif "standbys" in told:
+        for label, one in zip(chain(("stands by",), repeat("")), rows(told, "standbys"), strict=False):
+            yield _said(label, plain(text(one, "name", "?"), Tone.STRONG), "  ", _heard(one), _at(one))
+        if not rows(told, "standbys"):
+            yield _said("stands by", Cell("nobody: should the leader end, nobody leads", Tone.WARN))
+
+
+def _heard(standby: Json) -> Cell:
+    if not flag(standby, "silent"):
+        return Cell("ready to take over", Tone.GOOD)
+    heard = amount(standby, "heard_s")
+    return plain("not heard since who leads does" if heard is None else f"not heard for {spanned(heard)}", Tone.BAD)
+
+
+def _at(standby: Json) -> Cell:
+    admin = text(part(standby, "addresses"), "admin")
+    return plain(f"  {admin}" if admin else "", Tone.DIM)
 
 
 def _not_ready() -> Cell:

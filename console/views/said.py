@@ -1,13 +1,13 @@
 """What a dialog tells: what an act would do, and what came of it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from console.acts import Values
 from console.model import Picture
 from console.shown import Line, Tone, line, plain, spanned
 from console.views.drains import plan_lines
 from console.views.fitting import hanging
-from console.views.read import Json, amount, count, part, text, words
+from console.views.read import Json, amount, count, flag, part, rows, text, words
 
 Answer = Json | Exception  # a refusal, or nobody who answered
 CONFIRMS = frozenset({"cordon", "drain"})  # acts that hold only once the node has said so
@@ -22,6 +22,8 @@ def before(
             return tuple(_scaling(picture.models.get(subject), values, width))
         case "drain" if looked is not None and (grace := text(part(looked, "drain"), "grace")):
             return (line(plain(f"drain.grace is {grace}", Tone.DIM)),)
+        case "resign" if looked is not None:
+            return tuple(_who_takes_over(looked, width))
     return ()
 
 
@@ -34,6 +36,25 @@ def _scaling(model: Json | None, values: Values, width: int) -> Iterator[Line]:
     yield from hanging(plain("now  "), f"{now} ({how})", width)
     if values.get("replicas", "").strip() == "0":
         yield from hanging(plain("! ", Tone.BAD), "0 ends every replica: requests for it are refused", width, Tone.BAD)
+
+
+def _who_takes_over(leader: Json, width: int) -> Iterator[Line]:
+    if flag(leader, "alone"):
+        yield from hanging(plain("! ", Tone.BAD), "nobody else could lead: the store is SQLite", width, Tone.BAD)
+    elif leader.get("standbys", ()) is None:
+        told = "who stands by is not known: the store was not read lately"
+        yield from hanging(plain("? ", Tone.WARN), told, width, Tone.WARN)
+    elif "standbys" not in leader:  # before 0.6 it was not told
+        return
+    elif ready := [text(one, "name", "?") for one in rows(leader, "standbys") if not flag(one, "silent")]:
+        yield from hanging(plain("now  "), f"{', '.join(ready)} {verb_of(ready)} by", width)
+    else:
+        told = "nobody stands by: nobody leads until this one takes the lead again, after lease.ttl"
+        yield from hanging(plain("! ", Tone.BAD), told, width, Tone.BAD)
+
+
+def verb_of(names: Sequence[str]) -> str:
+    return "stands" if len(names) == 1 else "stand"
 
 
 def dry_run(subject: str, answer: Answer, width: int) -> tuple[Line, ...]:

@@ -107,6 +107,15 @@ def _dropped(picture: Picture, _now: float) -> Iterator[Line]:
         yield _warn(f"{counted(lines_dropped, 'log line')} dropped", "they were not read fast enough", LEADER)
 
 
+def _silent_standbys(picture: Picture, _now: float) -> Iterator[Line]:
+    for one in rows(picture.leader, "standbys"):
+        if flag(one, "silent"):
+            heard = amount(one, "heard_s")
+            since = "" if heard is None else f" for {spanned(heard)}"
+            told = f"control plane {text(one, 'name', '?')} has not been heard{since}"
+            yield _warn(told, "it takes over nothing", LEADER)
+
+
 # -- models and their replicas ----------------------------------------------------------------------------
 
 
@@ -281,6 +290,7 @@ LOOKS = (
     Look(_no_seats, ("band without seats", "bands without seats"), Place("queues")),
     Look(_old_waiters, ("queue with somebody long in it", "queues with somebody long in them"), Place("queues")),
     Look(_blocked_drains, ("blocked drain", "blocked drains"), Place("drains")),
+    Look(_silent_standbys),
     Look(_dropped),
     Look(_errors),
 )

@@ -81,6 +81,12 @@ class Candidacy:
         return self.state.term if self.state.leads else None
 
     @property
+    def leads_as(self) -> str:
+        """The holder of the lease, as far as it is known; empty: nobody has held it."""
+        state = self.state
+        return state.holder if state.leads else state.row.holder if state.row is not None else ""
+
+    @property
     def away_s(self) -> float:
         """Since the first statement without an answer after the last one with one; 0: the store answers."""
         since = self.state.away_since

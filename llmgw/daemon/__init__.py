@@ -254,6 +254,8 @@ class Daemon:
         door, lease = self.parts.config.door, self.config.lease
         self._hard_exit(lease.ttl + lease.handover + door.balancer_pause + door.shutdown_grace + HARD_EXIT_AFTER_S)
         await self.terms.leadership.stop()
+        if self.terms.standbys is not None:
+            await self.terms.standbys.leave()
         await self.terms.leadership.wait_handed_over()
 
     async def _leave_the_balancer(self) -> None:

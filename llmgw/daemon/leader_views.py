@@ -11,10 +11,12 @@ from llmgw.admin.applying import note_applied
 from llmgw.config import Config
 from llmgw.control.alone import Alone
 from llmgw.control.leadership import Candidacy
+from llmgw.control.standbys import Standbys
 from llmgw.core.explain import Explanation
 from llmgw.core.identity import Declined, Operator
 from llmgw.core.lease_explained import Transition
 from llmgw.core.lease_facts import Addresses
+from llmgw.core.standbys import Standby, told_with
 from llmgw.daemon.parts import Parts
 from llmgw.store.audit import Act
 from llmgw.store.face import Store
@@ -31,6 +33,7 @@ class LeaderViews:
     leadership: Leadership
     parts: Parts
     store: Store
+    standbys: Standbys | None  # None: nobody else could lead
     transitions: Counter[str] = field(factory=lambda: Counter(dict.fromkeys(TRANSITIONS, 0)), init=False)
 
     @property
@@ -71,6 +74,8 @@ class LeaderViews:
             "acts": self.leadership.may_act(),
             "store_away_s": round(self.store_away_s(), 1),
             "leader": None,
+            "alone": self.standbys is None,
+            "standbys": None if (others := self._others()) is None else [_standby(one) for one in others],
         }
         if leader is not None:
             spans = {name: _rounded(getattr(leader, name)) for name in ("since_s", "margin_s")}
@@ -78,7 +83,15 @@ class LeaderViews:
         return told
 
     def explain(self) -> Explanation:
-        return self.leadership.explain()
+        explanation = self.leadership.explain()
+        if self.standbys is None:
+            return explanation
+        others = self._others()
+        return explanation if others is None else told_with(explanation, others, self.leads)
+
+    def _others(self) -> tuple[Standby, ...] | None:
+        """All control planes but the leader; None: it is not known who is there."""
+        return () if self.standbys is None else self.standbys.standbys()
 
     async def resign(self, by: Operator, why: str) -> dict[str, Any] | Declined:
         if isinstance(self.leadership, Alone):
@@ -89,7 +102,8 @@ class LeaderViews:
             return Declined("not_leading", "this control plane does not lead", "`llmgw ctl leader` says who does")
         act = Act(time.time(), by.name, str(by.role), "leader.resign", term, why)
         await note_applied(self.store, self.parts.report, act)
-        return {"resigned": term, "stays_out_s": self.leadership.state.limits.ttl}
+        ready = [one.name for one in self._others() or () if not one.silent]
+        return {"resigned": term, "stays_out_s": self.leadership.state.limits.ttl, "stand_by": ready}
 
     # -- metrics --------------------------------------------------------------------------------------
 
@@ -111,6 +125,13 @@ class LeaderViews:
                     "llmgw_lease_margin_seconds", "for so long the lease is trusted yet", round(leader.margin_s, 3)
                 )
                 yield single("llmgw_lease_renewals", "of the term that is led now", leader.renewals)
+        others = self._others()
+        if self.leads and self.standbys is not None and others is not None:
+            states = Counter({("stands_by",): 0, ("silent",): 0})
+            states.update(("silent" if one.silent else "stands_by",) for one in others)
+            yield Family(
+                "llmgw_standbys", "control planes beside the leader, as it knows them", tallied(states, ("state",))
+            )
         transitions = tallied(self.transitions, ("what",))
         yield Family("llmgw_leader_transitions_total", "of leadership, as seen here", transitions, "counter")
 
@@ -127,6 +148,12 @@ def where(config: Config, client: str, admin: str, agents: str, host: str) -> Ad
         url(config.admin.advertise, admin, config.admin.tls_cert),
         config.agents.advertise or (_named(agents, host) if agents else ""),
     )
+
+
+def _standby(one: Standby) -> dict[str, Any]:
+    return {
+        "name": one.name, "addresses": asdict(one.addresses), "heard_s": _rounded(one.heard_s), "silent": one.silent
+    }  # fmt: skip
 
 
 def _named(address: str, host: str) -> str:

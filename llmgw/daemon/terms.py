@@ -14,7 +14,9 @@ from attrs import define, evolve, field
 
 from llmgw.admin.services import ClusterServices, LeaderServices
 from llmgw.config import Config
+from llmgw.control.leadership import Candidacy
 from llmgw.control.publishing import Routes
+from llmgw.control.standbys import Standbys
 from llmgw.control.standing_aside import StandingAside
 from llmgw.control.tenure import Tenure
 from llmgw.core.lease_explained import Transition
@@ -50,6 +52,7 @@ class Terms:
     take_over: Callable[[Config], None]
     views: LeaderViews = field(init=False)
     aside: StandingAside = field(init=False)
+    standbys: Standbys | None = field(default=None, init=False)  # None: nobody else could lead
     leading: Leading = field(init=False)
     cluster: ClusterServices = field(init=False)
     house: House = field(init=False)
@@ -70,8 +73,12 @@ class Terms:
     ) -> "Terms":
         """``route``: puts the replicas that serve into force."""
         terms = cls(base, leadership, environ, take_over)
-        terms.views = LeaderViews(leadership, base.parts, base.store)
         parts = base.parts
+        if isinstance(leadership, Candidacy):
+            terms.standbys = Standbys(
+                base.store, leadership, lambda why: parts.log.warning("who stands by is not known", why=why)
+            )
+        terms.views = LeaderViews(leadership, base.parts, base.store, terms.standbys)
         terms.aside = StandingAside(
             terms.views.another_leads, lambda: parts.config.door.balancer_pause, parts.gate.running.values, route
         )
@@ -102,6 +109,8 @@ class Terms:
         yield "what is wanted", self._follow
         yield "whether it serves", self._tell_whether_it_serves
         yield "standing aside", self.aside.run
+        if self.standbys is not None:
+            yield "who stands by", self.standbys.run
         if self.base.identity is not None:
             yield "certificate for agents", self.base.identity.follow
 

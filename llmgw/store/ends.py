@@ -19,8 +19,8 @@ from llmgw.store.face import Connection, storable
 TOGETHER = 1000  # rows read at once, and written in one transaction
 # The last to be copied: they make it a store in use.
 LAST = ("leader_epoch", "meta")
-# What is of one place and no other: the number of its schema, who leads there now.
-STAYS = frozenset({"schema_version", "leader_lease"})
+# What is of one place and no other: the number of its schema, who leads there now, who else could.
+STAYS = frozenset({"schema_version", "leader_lease", "control_planes"})
 KINDS: dict[str, Callable[[Any], Any]] = {"text": str, "integer": int, "real": float, "blob": bytes}
 
 Row = tuple[Any, ...]

@@ -93,7 +93,16 @@ create table events (
 create table held_out (id text primary key, doc text not null);
 """
 
-MIGRATIONS: Mapping[int, Migration] = {4: four}
+
+def five(db: InPostgres) -> None:
+    """Version 0.6: the control planes that share this store."""
+    db.execute(
+        "create table control_planes (holder text primary key, beats bigint not null, name text not null,"
+        " client text not null, admin text not null, agents text not null)"
+    )
+
+
+MIGRATIONS: Mapping[int, Migration] = {4: four, 5: five}
 
 
 def migrate(
@@ -116,8 +125,13 @@ def migrate(
                 raise StoreTooNew(f"{where} was written by a newer llmgw: {what_to_do}")
             if 0 < have < number and not may_change:
                 raise StoreUnavailable(f"{where} was written by an older llmgw: start `llmgw server`, it changes it")
-            if have < number:
-                _copy(conn, number) if have else _refuse_strangers(conn, where)
+            if have == 0:  # all at once: an empty database that has become half a store is nobody's
+                _refuse_strangers(conn, where)
+                for step in sorted(migrations):
+                    migrations[step](InPostgres(conn))
+                _note(conn, max(migrations), version)
+            elif have < number:
+                _copy(conn, number)
                 migrations[number](InPostgres(conn))
                 _note(conn, number, version)
 

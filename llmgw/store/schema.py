@@ -128,7 +128,14 @@ def four(db: Database) -> None:
     db.conn.execute("insert into meta (key, value) select 'starts', cast(epoch as text) from leader_epoch where id = 1")
 
 
-MIGRATIONS: Sequence[Migration] = (one, two, three, four)
+def five(db: Database) -> None:
+    """Version 0.6: the control planes that share a store. On SQLite there is one, which writes nothing here."""
+    texts = dict.fromkeys(("name", "client", "admin", "agents"), str)
+    columns = {"holder": str, "beats": int, **texts}
+    db.table("control_planes").create(columns, pk="holder", not_null={*columns} - {"holder"})
+
+
+MIGRATIONS: Sequence[Migration] = (one, two, three, four, five)
 
 
 def migrate(db: Database, path: Path, migrations: Sequence[Migration] = MIGRATIONS, version: str = __version__) -> None:

@@ -1,6 +1,7 @@
 """ctl against the real admin app, store, keys and tokens: the two sides say the same words."""
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -86,6 +87,11 @@ LED = {
         "renewals": 30,
         "ready": True,
     },
+    "alone": False,
+    "standbys": [
+        {"name": "gw-2", "addresses": {}, "heard_s": 1.0, "silent": False},
+        {"name": "gw-3", "addresses": {}, "heard_s": 75.0, "silent": True},
+    ],
 }
 
 
@@ -156,7 +162,7 @@ class Gateway:
     async def resign(self, by: Operator, why: str) -> dict[str, Any] | Declined:
         if not why:
             return Declined("alone", "nobody else could lead: the store is SQLite", "two need one PostgreSQL")
-        return {"resigned": "1.7", "stays_out_s": 10.0}
+        return {"resigned": "1.7", "stays_out_s": 10.0, "stand_by": [] if why == "alone" else ["gw-2"]}
 
 
 @pytest.fixture
@@ -321,6 +327,17 @@ def test_who_leads_is_shown_and_may_be_asked_to_hand_over(gateway: Gateway):
     assert handed.exit_code == 0
     out = "that control plane stays out until another one has led, at most 10 s"
     assert f"term 1.7 is given back; {out}" in handed.stdout
+    assert "warning" not in handed.stderr
+    assert "nobody else was seen to stand by" in ctl(gateway, "leader", "resign", "-m", "alone").stderr
+
+
+def test_it_is_told_who_stands_by(gateway: Gateway, monkeypatch: pytest.MonkeyPatch):
+    assert re.search(r"stands by +gw-2, gw-3 \(not heard for 75.0 s\)", ctl(gateway, "leader").stdout)
+    for told, says in (([], "nobody"), (None, "not known: the store was not read lately")):
+        monkeypatch.setitem(LED, "standbys", told)
+        assert re.search(rf"stands by +{says}", ctl(gateway, "leader").stdout)
+    monkeypatch.setitem(LED, "alone", True)
+    assert re.search(r"stands by +nobody could \(SQLite\)", ctl(gateway, "leader").stdout)
 
 
 def test_without_a_leader_the_exit_code_says_so(gateway: Gateway, monkeypatch: pytest.MonkeyPatch):

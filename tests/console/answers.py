@@ -20,7 +20,7 @@ STATUS = {
 }  # fmt: skip
 
 LEADER = {
-    "acts": True, "leads": True, "store_away_s": 0.0,
+    "acts": True, "leads": True, "store_away_s": 0.0, "alone": True, "standbys": [],
     "leader": {
         "addresses": {
             "admin": "http://127.0.0.1:36601", "agents": "127.0.0.1:45773", "client": "http://127.0.0.1:40927",

@@ -34,6 +34,7 @@ class Gateway:
     leads: bool = True
     other: str = ""
     told: str = ""  # the leader's address, as the leader says it
+    beside: str = ""  # that of one who stands by
     nodes: list[Json] = field(factory=list)
     events: list[Json] = field(factory=list)
     most: int = 10_000  # events that are remembered
@@ -178,7 +179,10 @@ class Gateway:
         return {"did": f"{asked.method} {asked.path}", "body": asked.body}
 
     def snapshot(self) -> Json:
-        leader = {"leader": {"addresses": {"admin": self.told}}} if self.told else {"leader": None}
+        leader = {
+            "leader": {"addresses": {"admin": self.told}} if self.told else None,
+            "standbys": [{"addresses": {"admin": self.beside}}] if self.beside else None,
+        }
         return {
             "seq": self.last, "at": 1.0, "you": {"name": "ann", "role": "operator"}, "hold": "", "leader": leader,
             "status": {"cluster_id": self.cluster, "term": self.term}, "models": [], "nodes": self.nodes,

@@ -154,11 +154,12 @@ def test_another_control_plane_is_asked_when_the_first_is_gone():
     run(story())
 
 
-def test_an_address_that_the_leader_told_is_asked_too():
+@pytest.mark.parametrize("who", ["told", "beside"])
+def test_an_address_that_the_leader_told_is_asked_too(who: str):
     async def story():
         first, second = Gateway(), Gateway(term="0.2", nodes=named("node-2"))
         async with up(first, second):
-            first.told = second.url
+            setattr(first, who, second.url)
             async with following_them(first) as console:
                 await console.until(lambda p: p.known)
                 await first.stop()

@@ -1,5 +1,7 @@
 """Who leads, on a screen."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -25,10 +27,36 @@ def test_it_says_who_leads_since_when_and_where_it_is_reached() -> None:
         "clients    http://127.0.0.1:40927",
         "operators  http://127.0.0.1:36601",
         "agents     127.0.0.1:45773",
+        "stands by  nobody could: the store is SQLite",
         "told by    http://127.0.0.1:36601, which leads, llmgw 0.5.0",
         "store      answers",
         "cluster    56f14d5f",
     ]
+
+
+def stand_by(*standbys: Any, **more: Any) -> list[str]:
+    leader = {**LEADER, "alone": False, "standbys": list(standbys), **more}
+    found = told(picture(leader=leader))
+    begins = next(n for n, line in enumerate(found) if line.startswith("stands by"))
+    return found[begins : next(n for n, line in enumerate(found) if line.startswith("told by"))]
+
+
+def test_it_says_who_takes_over_and_who_is_not_heard() -> None:
+    ready = {"name": "gw-2", "addresses": {"admin": "http://gw-2:7442"}, "heard_s": 1.5, "silent": False}
+    silent = {"name": "gw-3", "addresses": {}, "heard_s": 90.0, "silent": True}
+
+    assert stand_by(ready, silent, {**silent, "heard_s": None}) == [
+        "stands by  gw-2  ready to take over  http://gw-2:7442",
+        "           gw-3  not heard for 90 s",
+        "           gw-3  not heard since who leads does",
+    ]
+    assert stand_by() == ["stands by  nobody: should the leader end, nobody leads"]
+    assert stand_by(standbys=None) == ["stands by  not known: the store was not read lately"]
+
+
+def test_a_control_plane_of_before_tells_nothing_of_standbys() -> None:
+    before = {name: value for name, value in LEADER.items() if name not in ("alone", "standbys")}
+    assert not any(line.startswith("stands by") for line in told(picture(leader=before)))
 
 
 def test_self_doubt_comes_first() -> None:

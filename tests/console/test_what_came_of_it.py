@@ -10,9 +10,10 @@ from rich.cells import cell_len
 
 from console.acts import VERBS
 from console.feed.api import Away, Refused
+from console.model import Picture
 from console.shown import Line, Tone
 from console.views.read import Json
-from console.views.said import Answer, dry_run, outcome
+from console.views.said import Answer, before, dry_run, outcome
 from tests.console.answers import DRY_RUN, STUCK_MOVE
 from tests.console.holes import NAMES, randoms, with_holes
 
@@ -39,6 +40,28 @@ ANSWERS: dict[str, Json] = {
 
 def says(verb: str, subject: str, answer: Answer) -> list[str]:
     return [str(one) for one in outcome(verb, subject, answer, WIDTH)]
+
+
+# -- how things stand before ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("leader", "told"),
+    [
+        ({"standbys": [{"name": "gw-2", "silent": False}, {"name": "gw-3", "silent": True}]}, "now  gw-2 stands by"),
+        ({"standbys": [{"name": "gw-2"}, {"name": "gw-3"}]}, "now  gw-2, gw-3 stand by"),
+        ({"standbys": [{"name": "gw-3", "silent": True}]}, "! nobody stands by: nobody leads until this one takes the"),
+        ({"standbys": None}, "? who stands by is not known: the store was not read lately"),
+        ({"standbys": [], "alone": True}, "! nobody else could lead: the store is SQLite"),
+    ],
+)
+def test_before_a_leader_resigns_it_is_told_who_takes_over(leader: Json, told: str) -> None:
+    assert str(before("resign", "", Picture(), {}, leader, WIDTH)[0]).startswith(told)
+
+
+def test_of_a_control_plane_that_does_not_tell_nothing_is_said() -> None:
+    assert before("resign", "", Picture(), {}, {"leads": True}, WIDTH) == ()
+    assert before("resign", "", Picture(), {}, None, WIDTH) == ()
 
 
 # -- what was done ----------------------------------------------------------------------------------------

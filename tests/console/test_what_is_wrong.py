@@ -37,6 +37,7 @@ NOBODY = {**LEADER, "leader": {**LEADER["leader"], "state": "run out"}}
 DOWN = {**MODEL, "replicas": {**RUN, "serving": 0, "states": {"waiting": 2}, "blocked": ["no node fits: 2 full"]}}
 SHORT = {**MODEL, "name": "short", "replicas": {**RUN, "serving": 1, "states": {"ready": 1, "loading": 1}}}
 SICK = {**NODE, "gpus": [{**GPU, "evidence": [EVIDENCE], "usable": False}]}
+SILENT = {**LEADER, "alone": False, "standbys": [{"name": "gw-2", "heard_s": 90.0, "silent": True}]}
 LATE = {**WAITING_QUEUE, "oldest_s": 31.0}
 
 # One of each kind, in the order of their importance: what is changed, where it leads, what it says.
@@ -59,6 +60,7 @@ TROUBLES: list[tuple[dict[str, Any], Place, str]] = [
     ({"seats": [{**SEATS[1], "waiting": 1000}]}, Place("queues"), "the queues of gold take nobody: all 1,000 seats"),
     ({"queues": [LATE]}, Place("queues", "demo-model"), "for demo-model in gold for 31 s: 2 wait, each for 60 s"),
     ({"drains": {"node-1": BLOCKED_DRAIN}}, Place("drain", "node-1"), "drain of node-1 is blocked: demo-model-3 is"),
+    ({"leader": SILENT}, Place("leader"), "control plane gw-2 has not been heard for 90 s: it takes over nothing"),
     ({"status": {**STATUS, "usage_rows_dropped": 4}}, Place("leader"), "4 usage rows dropped"),
     ({"rates": Rates(9.0, 1.0, 0.023, None, {"m": Rates(1.0, 1.0, 0.5)})}, Place("recent"), "2.3% of requests fail"),
 ]  # fmt: skip
@@ -87,6 +89,7 @@ def test_the_more_important_comes_first() -> None:
             both = isinstance(changes.get(name), dict) and isinstance(value, dict)
             changes[name] = {**changes[name], **value} if both else value
     changes["status"] = {**STATUS, "store_away_s": 7.0, "usage_rows_dropped": 4}
+    changes["leader"] = {**SILENT, "leader": NOBODY["leader"]}
     changes["replicas"] = {"q": CRASHING, **changes["replicas"]}
 
     places = [line.leads_to for line in wrong(picture(**changes), NOW)]

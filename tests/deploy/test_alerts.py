@@ -38,8 +38,8 @@ def test_they_wake_for_trouble_and_for_nothing_else(tmp_path):
     assert code == 0, said
 
 
-def test_there_are_twelve_and_each_says_what_to_run():
-    assert len(rules()) == 12
+def test_there_are_thirteen_and_each_says_what_to_run():
+    assert len(rules()) == 13
     for rule in rules():
         assert rule["annotations"]["run"].startswith("llmgw "), rule["alert"]
         assert rule["labels"]["severity"] in ("page", "ticket"), rule["alert"]
@@ -51,4 +51,4 @@ def metrics_named() -> set[str]:
 
 def test_each_names_a_metric():
     assert all(re.search(r"\bllmgw_\w+", rule["expr"]) for rule in rules())
-    assert len(metrics_named()) == 12
+    assert len(metrics_named()) == 13

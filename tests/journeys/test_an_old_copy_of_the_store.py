@@ -16,6 +16,7 @@ def moved(home: House, source: str, target: str) -> None:
         assert made.wait() == 0, made.lines
 
 
+@pytest.mark.slow
 def test_it_stands_aside_and_says_so_while_the_leader_on_postgresql_goes_on(home: House):
     try:
         with postgres() as server, cluster(home, model(1), nodes=0) as led:

@@ -115,7 +115,7 @@ async def test_draining_a_node_moves_its_replica_and_every_answer_is_whole(
 # -- where nothing else can host --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ending", ["stop", "keep"])
+@pytest.mark.parametrize("ending", ["stop", pytest.param("keep", marks=pytest.mark.slow)])
 async def test_the_only_node_that_can_host_says_so_serves_and_ends_as_asked(home: House, ending):
     with cluster(home, model(1, decode_rate=100), 1) as made:
         await until(made, lambda: made.serves(1))
@@ -157,6 +157,7 @@ async def test_the_only_node_that_can_host_says_so_serves_and_ends_as_asked(home
 # -- a control plane that dies --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_drain_goes_on_after_the_control_plane_was_killed_and_ends_once(home: House):
     with cluster(home, model(1, decode_rate=20, ready_after=2)) as made:
         await until(made, lambda: made.serves(1))
@@ -181,6 +182,7 @@ async def test_a_drain_goes_on_after_the_control_plane_was_killed_and_ends_once(
 # -- what a dry run says ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_dry_run_and_the_drain_after_it_name_the_same_places(home: House):
     with cluster(home, model(3, decode_rate=100), 4) as made:
         await until(made, lambda: made.serves(3))
@@ -202,6 +204,7 @@ async def test_a_dry_run_and_the_drain_after_it_name_the_same_places(home: House
 # -- cordon ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_cordon_with_a_stopped_agent_is_answered_unconfirmed_and_nothing_lands_there(home: House):
     with cluster(home, model(1, decode_rate=100)) as made:
         await until(made, lambda: made.serves(1))
@@ -249,6 +252,7 @@ async def test_an_xid_under_streams_moves_the_replica_and_what_the_engine_comple
 # -- static endpoints ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_static_endpoint_is_taken_out_under_traffic_and_back(home: House):
     engines = home.engines(2, decode_rate=40)
     table = "\n".join(

@@ -299,12 +299,12 @@ def test_a_console_goes_on_with_the_other_control_plane_when_the_leader_is_kille
 def test_a_leader_resigns_at_a_key_and_a_console_that_knew_it_alone_goes_on_with_the_next(two: Pair):
     async def story(seat: Seat) -> None:
         await seat.say(":leader")
-        await seat.until_read("gw-1 leading, term 1.1")
+        await seat.until_read("gw-1 leading, term 1.1", "gw-2  ready to take over")
         await seat.press("X")
-        await seat.until_read("one that stands by takes over, and no request fails")
+        await seat.until_read("one that stands by takes over, and no request fails", "now  gw-2 stands by")
         await said_yes(seat, "a new kernel", "term 1.1 is given back")
         await seat.until_read("gw-2 leading, term 1.2")
-        assert seat.picture.link.url == urls_of(two)[1]
+        await seat.until(lambda: seat.picture.link.url == urls_of(two)[1])
         await asyncio.to_thread(two.kill, "gw-1")
         await seat.say(":replicas")
         await another_replica_is_seen(seat, two)

@@ -1,5 +1,7 @@
 """Two control planes on two SQLite files are two clusters: agents that were told of both keep to theirs."""
 
+import pytest
+
 from tests.journeys.clustering import cluster, model
 from tests.journeys.running import House, running
 
@@ -12,6 +14,7 @@ def test_the_second_process_on_one_store_says_why_and_ends(home: House):
         assert any(f"{gateway.data_dir}" in line and str(gateway.pid) in line for line in second.lines), second.lines
 
 
+@pytest.mark.slow
 def test_a_node_keeps_to_its_cluster_and_refuses_the_other_by_name(home: House):
     with (
         cluster(home, model(1), nodes=0) as ours,

@@ -115,6 +115,7 @@ def test_a_leader_that_stood_still_for_long_acts_on_nothing(home: House, databas
         assert made.planes["gw-1"].gateway.admin("POST", "/admin/v1/restart/sim-model", json={}).status_code == 421
 
 
+@pytest.mark.slow
 def test_a_leader_that_stood_still_for_three_seconds_goes_on(home: House, database: str):
     with pair(home, database, model()) as made:
         made.wait(lambda: made.serves(2))
@@ -250,6 +251,12 @@ def test_operators_see_who_leads_and_hand_over(home: House, database: str):
         assert (shown["leads"], shown["leader"]["who"], shown["leader"]["term"]) == (False, "gw-1", "1.1")
         assert two.admin("GET", "/ready", token="").json()["reason"] == "stands by: does not lead"
         assert "gw-1 leads, term 1.1" in two.ctl("explain", "leader")["verdict"]
+        made.wait(lambda: [at["name"] for at in made.told("gw-1")["standbys"] or ()] == ["gw-2"], 10)
+        assert {at["name"]: at["reasons"] for at in one.ctl("explain", "leader")["candidates"]} == {
+            "gw-1": [],
+            "gw-2": ["it stands by"],
+        }
+        assert values(one.metrics(), "llmgw_standbys", state="stands_by") == [1.0]
 
         # A standby's ctl asks the leader by itself, whether to read or to change.
         two.ctl("scale", "sim-model", "2", "-m", "as before")
@@ -341,6 +348,7 @@ def test_a_database_that_is_read_only_ends_the_leadership_and_nothing_else(home:
         assert made.leading.running() == before
 
 
+@pytest.mark.slow
 def test_what_was_applied_counts_on_both_whatever_a_file_says(home: House, database: str):
     with pair(home, database, model(1)) as made:
         made.wait(lambda: made.serves(1))

@@ -391,6 +391,7 @@ async def test_no_usage_row_is_lost_while_the_server_is_stopped(server, tmp_path
     assert server.sql("select count(*), count(distinct request_id) from usage") == [(recorded, recorded)]
 
 
+@pytest.mark.slow
 async def test_rows_that_crowd_in_while_the_server_stands_still_go_to_disk(server, tmp_path):
     limits = StoreLimits(usage_queue_max=1000, usage_batch_max=100, usage_flush=0.05)
     async with opened(place(tmp_path, server)) as store:

@@ -144,3 +144,13 @@ def test_a_change_of_shape_waits_for_whoever_changes_it_now(here, conn, postgres
     migrate(conn, "here", {**MIGRATIONS, NEXT: add_colour})
 
     assert postgres.sql("select version from schema_version", database) == [(NEXT,)]
+
+
+def test_a_store_of_before_comes_to_the_same_shape(here, conn, postgres, database):
+    first = min(MIGRATIONS)
+    migrate(conn, "here", {first: MIGRATIONS[first]}, version="0.5")
+    open_postgres(here).close()
+
+    assert postgres.sql("select version from schema_version", database) == [(max(MIGRATIONS),)]
+    assert postgres.sql("select count(*) from control_planes", database) == [(0,)]
+    assert postgres.sql(f"select count(*) from llmgw_before_{first + 1}.tenants", database) == [(0,)]

@@ -36,6 +36,8 @@ def resign(session: Session, why: str) -> None:
         return
     out = f"that control plane stays out until another one has led, at most {answer['stays_out_s']:g} s"
     click.echo(f"term {answer['resigned']} is given back; {out}")
+    if not answer.get("stand_by", ["?"]):  # before 0.6 that was not told
+        click.echo("warning: nobody else was seen to stand by: until then nobody leads", err=True)
     click.echo("next: llmgw ctl leader")
 
 
@@ -64,9 +66,26 @@ def _rows(answer: dict[str, Any]) -> list[dict[str, str]]:
         **{name: leader["addresses"][key] for name, key in (("clients", "client"), ("operators", "admin"),
                                                             ("agents", "agents"))},
     }  # fmt: skip
+    if "standbys" in answer:
+        named["stands by"] = _standbys(answer)
     if answer["store_away_s"]:
         named["store"] = f"has not answered for {answer['store_away_s']:g} s"
     return [{"what": name, "value": value} for name, value in named.items()]
+
+
+def _standbys(answer: dict[str, Any]) -> str:
+    if answer["alone"]:
+        return "nobody could (SQLite)"
+    if answer["standbys"] is None:
+        return "not known: the store was not read lately"
+    return ", ".join(map(_standby, answer["standbys"])) or "nobody"
+
+
+def _standby(one: dict[str, Any]) -> str:
+    if not one["silent"]:
+        return str(one["name"])
+    heard_s = one["heard_s"]
+    return f"{one['name']} (not heard{'' if heard_s is None else f' for {spanned(heard_s)}'})"
 
 
 def _good_for(margin_s: float | None) -> str:
