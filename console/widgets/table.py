@@ -20,7 +20,7 @@ from console.views.fitting import padded
 from console.widgets.moving import MOVING
 from console.widgets.tones import styles_of
 
-MARK, FAULT, NONE = "●", "!", " "
+MARK, FAULT = "●", "!"
 GUTTER = 2
 MEASURED = 100  # of rows that are made when they are seen
 
@@ -163,9 +163,11 @@ class Table(ScrollView, can_focus=True):
         return Strip(parts)
 
     def _line(self, row: Row, style: Style, here: bool) -> Strip:
-        mark = MARK if row.key in self.marks else FAULT if row.faulty else NONE
-        tone = Tone.STRONG if mark == MARK else Tone.BAD if mark == FAULT else Tone.PLAIN
-        parts = [Segment(padded(mark, GUTTER), style + self._toned(tone, here))]
+        marked, fault = MARK if row.key in self.marks else "", FAULT if row.faulty else ""
+        parts = [
+            Segment(marked, style + self._toned(Tone.STRONG, here)),
+            Segment(padded(fault, GUTTER - len(marked)), style + self._toned(Tone.BAD, here)),
+        ]
         for cell, column, width, gap in zip(row.cells, self.listing.columns, self._widths, self._gaps, strict=False):
             if not width:
                 continue

@@ -73,6 +73,18 @@ def test_two_numbers_stand_two_cells_apart_and_a_click_still_finds_its_column():
     played(story)
 
 
+def test_a_marked_row_still_shows_its_fault():
+    async def story(scene: Scene) -> None:
+        await scene.say(":nodes")
+        await scene.press("f", "space")
+        assert "\n●!node-" in scene.text()
+        await scene.press("up", "space")
+        assert "●" not in scene.text()
+        assert "\n! node-" in scene.text()
+
+    played(story)
+
+
 def test_what_tells_rows_apart_is_marked_so():
     marked = [[column.title for column in one if column.identifies] for one in (nodes.NODES, replicas.REPLICAS)]
     assert marked == [["NODE"], ["REPLICA"]]
