@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 from textual.actions import SkipAction
-from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
 from textual.message_pump import MessagePump
@@ -27,6 +26,7 @@ from console.screens.help import Help
 from console.screens.place import PlaceScreen
 from console.shown import Place
 from console.views.help import keys
+from console.widgets.in_turn import InTurn
 from console.widgets.tones import HIGH_CONTRAST, THEMES
 
 DRAWN_S = 0.25
@@ -37,7 +37,7 @@ USUAL_THEME = "dark"
 Ask = Callable[..., Awaitable[Mapping[str, Any]]]  # method, path, params, body; raises Refused, Away
 
 
-class Console(App[str]):
+class Console(InTurn):
     """Its result is why it ended: empty where the operator left."""
 
     ENABLE_COMMAND_PALETTE = False
@@ -77,6 +77,7 @@ class Console(App[str]):
         self.push_screen(screen_of(START))
         self.beside(self, self._until_over, "following")
         self.set_interval(DRAWN_S, self._draw)
+        self.set_interval(1.0, self.give_up_what_is_lost)
 
     async def _until_over(self) -> None:
         try:
@@ -85,10 +86,11 @@ class Console(App[str]):
             self.exit(str(over), return_code=1)
 
     def _draw(self) -> None:
-        screen = self.screen
-        if isinstance(screen, PlaceScreen) and self._stale():
+        """The place in sight, also behind a dialog: what it says must not grow old while somebody decides."""
+        places = [screen for screen in self.screen_stack if isinstance(screen, PlaceScreen)]
+        if places and self._stale():
             self._drawn = self.model.version
-            screen.redraw()
+            places[-1].redraw()
 
     def _stale(self) -> bool:
         """Also while nobody answers: how long it has been is told."""

@@ -11,13 +11,14 @@ from attrs import field, frozen
 
 from console.feed.addresses import Addresses
 from console.feed.listener import Answer, Away, Listener, Refused
-from llmgw.wire.admin_answers import clear_refusal
+from llmgw.wire.admin_answers import RESIGN, clear_refusal
 
 __all__ = ["AdminApi", "Answer", "Away", "Refused", "Where"]
 
 Json = Mapping[str, Any]
 PATIENCE_S, PAUSE_S = 15.0, 0.5  # of a change while nobody leads; a failover is shorter
 HOPS_MAX = 4
+NOBODY_LEADS, LOOK_AGAIN = "no control plane that leads has answered; nothing was changed", ":leader says who leads"
 
 
 @frozen
@@ -73,7 +74,7 @@ class AdminApi:
             return self._at(url).ask(method, path, params, body, within_s)
 
         if method != "GET":
-            return await self._decided(of)
+            return await self._decided(of, patient=path != RESIGN)
         found: Answer = await self._led(of, True)
         return found if found.age_s is None else await self._better(found, of)
 
@@ -106,16 +107,19 @@ class AdminApi:
             self._listeners[url] = Listener(url, self._token, self._trust)
         return self._listeners[url]
 
-    async def _decided(self, of: Callable[[str], Coroutine[Any, Any, Answer]]) -> Answer:
-        """What only the leader may answer: while nobody leads, it is asked for again."""
-        until = asyncio.get_running_loop().time() + PATIENCE_S
+    async def _decided(self, of: Callable[[str], Coroutine[Any, Any, Answer]], patient: bool) -> Answer:
+        """What only the leader may answer. While nobody leads it is asked for again, also where somebody is still
+        named who can't be reached: one that died leads until its lease has run out."""
+        until = asyncio.get_running_loop().time() + (PATIENCE_S if patient else 0)
         while True:
             try:
                 decided: Answer = await self._led(of, False)
                 return decided
             except Refused as refusal:
-                if refusal.leader != "" or asyncio.get_running_loop().time() > until:
+                if refusal.leader is None:
                     raise
+                if asyncio.get_running_loop().time() >= until:
+                    raise Refused(NOBODY_LEADS, LOOK_AGAIN, refusal.code, refusal.status) from refusal
             await asyncio.sleep(PAUSE_S)
 
     async def _led(self, of: Callable[[str], Coroutine[Any, Any, Any]], harmless: bool) -> Any:

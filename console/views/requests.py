@@ -159,15 +159,15 @@ def _why(one: Json) -> str:
 
 
 def asks(_subject: str, key: str) -> Mapping[str, Question]:
-    return {"request": Question(f"/explain/request/{quote(key, safe='')}")}
+    return {"request": Question(f"/requests/{quote(key, safe='')}/explanation")}
 
 
 def detail(picture: Picture, _subject: str, key: str, asked: Asked, width: int = PANE) -> tuple[Line, ...]:
     """Of a running one or of a recent one; of the latter with its explanation, once that is there."""
-    for one in picture.running:
-        if text(one, "id") == key:
-            return tuple(_about(one))
     one = next((one for one in (*picture.recent, *picture.latest) if text(one, "id") == key), {})
+    running = next((one for one in picture.running if text(one, "id") == key), None)
+    if running is not None and not one:  # out of sight those that run are not asked for: it may be long over
+        return tuple(_about(running))
     told = tuple(_tries(one))
     if "request" in asked:
         return (*explained(asked["request"], width), *told)

@@ -64,9 +64,7 @@ class Command(Input):
         self._had = bool(self.value.removeprefix(self._sign))
 
     def on_key(self, event: events.Key) -> None:
-        if not self.display:
-            self._pass_on(event)
-        elif event.key == "enter":  # here, and not once it has come through: what is typed behind it is no part of it
+        if event.key == "enter":  # here, and not once it has come through: what is typed behind it is no part of it
             said = self.said
             self._ends(event)
             self._said(said)
@@ -84,13 +82,6 @@ class Command(Input):
         event.stop()
         event.prevent_default()
         self.end()
-
-    def _pass_on(self, event: events.Key) -> None:
-        """Typed quickly behind Enter, it is for the place that this led to."""
-        event.stop()
-        event.prevent_default()
-        if self.screen.focused is not self:
-            self.app.post_message(events.Key(event.key, event.character))
 
     def _go_on(self, by: int) -> None:
         if not self._offered:

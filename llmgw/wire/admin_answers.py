@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from attrs import frozen
 
 NOT_LEADING = "not_leading"  # the code of a refusal whose ``leader`` is where to ask instead
+RESIGN = "/leader/resign"  # meant for whoever leads now: whoever comes next is not to lose the lead at once
 LEADER, AGE = "x-llmgw-leader", "x-llmgw-age"  # of a standby's answer: who knows better, and how old the answer is
 # What OpenSSL, by its version, says of an answer that is no TLS.
 NO_TLS_THERE = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")

@@ -2,15 +2,20 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 from typing import Any
+from unittest.mock import MagicMock
 
 from attrs import define, field
 from textual import events
 from textual.pilot import Pilot
+from werkzeug.routing import MapAdapter
 
 from console.app import Console
 from console.feed.api import Refused
 from console.model import LIVE, Model
+from llmgw.admin.app import make_app
+from llmgw.admin.services import AppSettings
 from tests.console import answers
 
 SICK_GPU = {**answers.GPU, "usable": False, "evidence": [answers.EVIDENCE]}
@@ -62,6 +67,17 @@ def explanation(verdict: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@cache
+def _routes() -> MapAdapter:
+    """Those of the real management API; nothing answers there."""
+    return make_app(MagicMock(), AppSettings("127.0.0.1")).url_map.bind("admin")
+
+
+def is_served(method: str, path: str) -> None:
+    """Raises werkzeug's NotFound or MethodNotAllowed: what the double answers, nobody else would."""
+    _routes().match(f"/admin/v1{path}", method)
+
+
 @define
 class Api:
     """Answers by method and the beginning of a path, the longest first; what is asked besides is refused."""
@@ -71,6 +87,7 @@ class Api:
 
     async def ask(self, method: str, path: str, params: Any = None, body: Any = None) -> Mapping[str, Any]:
         self.asked.append((method, path, body if body is not None else dict(params or {})))
+        is_served(method, path)
         fitting = [key for key in self.answers if key[0] == method and path.startswith(key[1])]
         if not fitting:
             raise Refused(f"nothing at {path}", "", "not_found", 404)
@@ -123,8 +140,10 @@ class Scene:
         await self.settle()
 
     async def settle(self) -> None:
-        """Everything that was asked is answered and drawn."""
+        """Everything that was typed has come through, that was asked is answered and drawn."""
         await self.pilot.pause()
+        while not self.app.at_rest:
+            await self.pilot.pause()
         screen = self.app.screen
         if asking := [worker for worker in self.app.workers if worker.group in ("asked", "dry", "do")]:
             await self.app.workers.wait_for_complete(asking)
@@ -143,8 +162,12 @@ class Scene:
 
     async def type(self, text: str) -> None:
         """As quickly as a paste: no key waits for the one before it to be done with."""
-        for char in text:
-            self.app.post_message(events.Key(NAMES.get(char, char), char))
+        await self.burst(*text)
+
+    async def burst(self, *keys: str) -> None:
+        """Keys that come in one piece: characters, or names of keys."""
+        for key in keys:
+            self.app.post_message(events.Key(NAMES.get(key, key), key if len(key) == 1 else None))
         await self.settle()
 
     def text(self) -> str:

@@ -165,13 +165,40 @@ def test_while_nobody_leads_a_change_waits_for_who_will(monkeypatch):
     run(story())
 
 
-def test_who_names_each_other_as_the_leader_is_not_followed_for_ever():
+def test_while_a_leader_that_died_is_named_still_a_change_waits_for_the_next(monkeypatch):
     async def story():
+        monkeypatch.setattr(asking, "PAUSE_S", 0.01)
+        standby, dead = Gateway(leads=False), Gateway()
+        async with up(standby, dead):
+            await dead.stop()
+            refusals = iter([(421, refusal("gw-1 leads", "not_leading", leader=dead.url))] * 12)
+            standby.answers["/nodes/node-1/target"] = lambda asked: next(refusals, (200, {"done": True}))
+            async with Api(standby) as api:
+                assert await put(api) == {"done": True}
+
+    run(story())
+
+
+def test_a_resignation_is_for_who_leads_now_and_waits_for_nobody():
+    async def story():
+        standby = Gateway(leads=False)
+        standby.answers["/leader/resign"] = lambda asked: (421, refusal("nobody leads", "not_leading", leader=""))
+        async with up(standby), Api(standby) as api:
+            with pytest.raises(Refused, match="no control plane that leads"):
+                await api.ask("POST", "/leader/resign", body={})
+        assert len(standby.asked) == 1
+
+    run(story())
+
+
+def test_who_names_each_other_as_the_leader_is_not_followed_for_ever(monkeypatch):
+    async def story():
+        monkeypatch.setattr(asking, "PATIENCE_S", 0.0)
         one, other = Gateway(leads=False), Gateway(leads=False)
         async with up(one, other):
             one.other, other.other = other.url, one.url
             async with Api(one) as api:
-                with pytest.raises(Refused, match="stands by"):
+                with pytest.raises(Refused, match="no control plane that leads has answered"):
                     await put(api)
         assert len(one.asked) + len(other.asked) <= asking.HOPS_MAX + 1
 

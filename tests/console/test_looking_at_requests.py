@@ -1,6 +1,7 @@
 """How the requests are gone through: those that run, those that went wrong, all that have ended, and one of them."""
 
 from console.shown import Place
+from console.views.requests import detail
 from tests.console import answers
 from tests.console.scenes import Scene, model, played
 
@@ -38,8 +39,8 @@ def test_the_newest_stands_on_top_and_enter_explains_it():
         assert [row.key for row in scene.app.screen.table.rows] == ["req_b", "req_a"]
         await scene.press("enter")
         assert scene.app.way[-1] == Place("request", scene.app.way[-1].subject)
-        assert ("GET", f"/explain/request/{scene.app.way[-1].subject}", {}) in scene.api.asked
-        assert "it is as it should be" in scene.text()
+        assert ("GET", f"/requests/{scene.app.way[-1].subject}/explanation", {}) in scene.api.asked
+        assert "chosen by load" in scene.text()
 
     played(story, made=ended())
 
@@ -48,6 +49,14 @@ def test_a_request_by_its_id_is_explained_though_no_table_has_it():
     async def story(scene: Scene) -> None:
         await scene.say(":requests req_gone")
         assert scene.app.way[-1] == Place("request", "req_gone")
-        assert "it is as it should be" in scene.text()
+        assert "chosen by load" in scene.text()
 
     played(story)
+
+
+def test_one_that_has_ended_is_not_shown_as_running_any_more():
+    running = {**answers.RUNNING, "id": answers.RECENT["id"]}
+    made = model()
+    made.take_live("running", {"requests": [running]}, now=100.0)
+    (told,) = detail(made.picture, "", running["id"], {})
+    assert "it has ended" in str(told)

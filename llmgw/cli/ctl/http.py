@@ -16,6 +16,7 @@ from llmgw.wire.admin_answers import (
     AGE,
     LEADER,
     NOT_LEADING,
+    RESIGN,
     Refusal,
     away,
     clear_refusal,
@@ -35,7 +36,6 @@ HINTS = {
 }
 PATIENCE_S, PAUSE_S = 15.0, 0.5  # while nobody leads; a failover is shorter
 HOPS_MAX = 4
-RESIGN = "/leader/resign"  # meant for whoever leads now: whoever comes next is not to lose the lead at once
 
 
 class NotLeading(Failure):
