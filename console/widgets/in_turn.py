@@ -30,7 +30,7 @@ class InTurn(App[str]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._typed: deque[events.InputEvent] = deque()
+        self._typed: deque[events.Key | events.Paste] = deque()
         self._turn = 0
         self._since: float | None = None  # a key is under way
 
