@@ -67,6 +67,7 @@ class Picture:
     rates: Rates = field(factory=Rates)
     histories: Mapping[str, Sequence[float]] = field(factory=dict)  # of the pools' saturation, the newest last
     events: Sequence[Json] = ()  # the oldest first
+    unmeasured: Mapping[str, tuple[float, str]] = field(factory=dict)  # of LIVE: since when, and why
     missed: int = 0  # events that nobody remembers any more, at most so many
     link: Link = field(factory=Link)
 
@@ -180,13 +181,21 @@ class Model:
                 self._base = evolve(self._base, latest=_rows(said["requests"]))
             case _:
                 raise AssertionError(name)
+        self._base = evolve(
+            self._base, unmeasured={other: why for other, why in self._base.unmeasured.items() if other != name}
+        )
+        self._changed()
+
+    def not_measured(self, name: str, why: str, now: float) -> None:
+        """``name``: of LIVE. What is known of it stays, and is told to be of before."""
+        since, _ = self._base.unmeasured.get(name, (now, why))
+        self._base = evolve(self._base, unmeasured={**self._base.unmeasured, name: (since, why)})
         self._changed()
 
     def _take_pools(self, pools: Sequence[Json]) -> None:
-        for pool in pools:
-            history = self._histories.setdefault(pool["model"], deque(maxlen=HISTORY_MAX))
-            history.append(float(pool["saturation"] or 0.0))
         there = by_name(pools, "model")
+        for model, saturation in {name: float(pool["saturation"] or 0.0) for name, pool in there.items()}.items():
+            self._histories.setdefault(model, deque(maxlen=HISTORY_MAX)).append(saturation)
         for gone in self._histories.keys() - there.keys():
             del self._histories[gone]
         shown = {model: tuple(history) for model, history in self._histories.items()}

@@ -78,6 +78,10 @@ class AdminApi:
         found: Answer = await self._led(of, True)
         return found if found.age_s is None else await self._better(found, of)
 
+    async def ask_at(self, url: str, path: str, params: Mapping[str, Any] | None, within_s: float) -> Json:
+        """A reading of that control plane, and of no other. Raises Refused, or Away."""
+        return (await self._at(url).ask("GET", path, params, None, within_s)).value
+
     @asynccontextmanager
     async def stream(
         self, path: str, params: Mapping[str, Any], headers: Mapping[str, str]

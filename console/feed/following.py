@@ -7,6 +7,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 from attrs import define, field
@@ -24,7 +25,9 @@ RUNNING, RECENT = 500, 100  # requests
 PAUSE_S, PAUSE_MAX_S = 0.2, 5.0
 STEADY_S = 5.0  # a link that has held so long was a good one
 MISSED = "missed"
-UNKNOWN_TOKEN = (401, 403)
+STILL_THERE_S = 2.0  # for one that did not answer something else
+UNKNOWN_TOKEN, NOT_THERE = (401, 403), 404
+MISSHAPEN = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)  # an answer, to who reads it
 ALWAYS = {"pools": "/pools", "queues": "/queues", "traffic": "/traffic"}
 
 Json = Mapping[str, Any]
@@ -194,37 +197,42 @@ class Following:
     async def _measure(self, first: Answer) -> NoReturn:
         """Where another address has come to answer, feed and snapshot must be of one again."""
         while self.api.addresses.order[0] == first.url:
+            ask = partial(self._asked, first.url)
             for name, path in ALWAYS.items():
-                await self._live(name, self._asked(path))
+                await self._live(first.url, name, ask(path))
             if "running" in self.watching:
-                await self._live("running", self._asked("/requests/running", limit=RUNNING))
+                await self._live(first.url, "running", ask("/requests/running", limit=RUNNING))
             if "recent" in self.watching:
-                await self._live("recent", self._slow_and_failed())
+                await self._live(first.url, "recent", self._slow_and_failed(ask))
             if "latest" in self.watching:
-                await self._live("latest", self._asked("/requests", limit=RECENT))
+                await self._live(first.url, "latest", ask("/requests", limit=RECENT))
             self.changed()
             await asyncio.sleep(LIVE_S)
         raise _Anew
 
-    async def _live(self, name: str, asking: Awaitable[Json]) -> None:
-        """One that this gateway does not know, or can't answer now, is left as it was."""
+    async def _live(self, url: str, name: str, asking: Awaitable[Json]) -> None:
+        """One that this gateway does not know, or can't answer now, is left as it was: the link is another matter."""
         try:
             said = await asking
+            self.model.take_live(name, said, self.clock())
         except Refused as refusal:
             if refusal.status in UNKNOWN_TOKEN:
                 raise
-            self.model.heard(self.clock())
-            return
+            if refusal.status != NOT_THERE:
+                self.model.not_measured(name, str(refusal), self.clock())
+        except Away as away:
+            await self.api.ask_at(url, "/whoami", None, STILL_THERE_S)
+            self.model.not_measured(name, away.why, self.clock())
+        except MISSHAPEN as error:
+            self.model.not_measured(name, f"{type(error).__name__}: {error}", self.clock())
         self.model.heard(self.clock())
-        _understood(self.model.take_live, name, said, self.clock())
 
-    async def _asked(self, path: str, **params: Any) -> Json:
-        return await self.api.ask("GET", path, params or None, within_s=LIVE_WITHIN_S)
+    async def _asked(self, url: str, path: str, **params: Any) -> Json:
+        return await self.api.ask_at(url, path, params or None, LIVE_WITHIN_S)
 
-    async def _slow_and_failed(self) -> Json:
-        slow = await self._asked("/requests", slow="1", limit=RECENT)
-        failed = await self._asked("/requests", failed="1", limit=RECENT)
-        return {"requests": _understood(_newest_first, slow, failed)}
+    async def _slow_and_failed(self, ask: Callable[..., Awaitable[Json]]) -> Json:
+        slow, failed = await ask("/requests", slow="1", limit=RECENT), await ask("/requests", failed="1", limit=RECENT)
+        return {"requests": _newest_first(slow, failed)}
 
 
 def _newest_first(*answers: Json) -> list[Json]:
@@ -236,7 +244,7 @@ def _understood(take: Callable[..., Any], *said: Any) -> Any:
     """An answer of another shape is another program's, or of a version that this console does not know. Raises Over."""
     try:
         return take(*said)
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+    except MISSHAPEN as error:
         why = f"the gateway answers in a form that this console does not know ({type(error).__name__}: {error})"
         raise Over(f"{why}; use the console of its version") from error
 

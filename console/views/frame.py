@@ -59,6 +59,10 @@ def banner(picture: Picture, now: float) -> Line | None:
         return line(plain(f"who leads does not answer: this the store had {spanned(picture.age_s)} ago", Tone.BAD))
     if picture.hold:
         return line(plain(f"the leader doubts itself and stops nothing: {picture.hold}", Tone.WARN))
+    if picture.unmeasured:
+        first, reason = min(picture.unmeasured.values())
+        told = f"{', '.join(picture.unmeasured)} not measured for {spanned(now - first)}, shown as before: {reason}"
+        return line(plain(told, Tone.WARN))
     return None
 
 

@@ -41,6 +41,7 @@ class Gateway:
     answers: dict[str, Callable[[Asked], tuple[int, Any]]] = field(factory=dict)
     asked: list[Asked] = field(factory=list)
     feeds: int = 0  # that are open
+    hangs_at: set[str] = field(factory=set)  # paths that are never answered
     _news: asyncio.Event = field(factory=asyncio.Event)
     _runs: asyncio.Event = field(factory=asyncio.Event)
     _server: asyncio.Server | None = None
@@ -103,6 +104,8 @@ class Gateway:
             while (asked := await _request(reader)) is not None:
                 self.asked.append(asked)
                 await self._runs.wait()
+                if asked.path in self.hangs_at:
+                    await asyncio.Event().wait()
                 if asked.path == "/events" and asked.query.get("follow") and self.leads and self._knows(asked):
                     await self._feed(asked, writer)
                     return

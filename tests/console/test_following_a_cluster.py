@@ -1,6 +1,7 @@
 """The model stays like the cluster, whatever happens to the control planes in between: over real sockets."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -115,6 +116,51 @@ def test_a_measurement_that_this_gateway_does_not_know_keeps_no_other_back():
         async with up(gateway), following_them(gateway) as console:
             await console.until(lambda p: gateway.paths("/traffic") and p.known)
             assert (console.picture.pools, console.picture.link.down_since) == ({}, None)
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/pools", (200, {"pools": [{"saturation": 0.5}]})),
+        ("/pools", (500, {"error": {"message": "broken", "code": "internal"}})),
+        ("/pools", (502, "<html>bad gateway</html>")),
+        ("/traffic", (200, {"models": 3})),
+        ("/queues", (200, {"bands": 5, "queues": []})),
+    ],
+)
+def test_one_measurement_that_fails_is_told_and_nothing_else_suffers(path: str, answer: Any):
+    async def story():
+        gateway = Gateway()
+        async with up(gateway), following_them(gateway) as console:
+            await console.until(lambda p: "m" in p.pools)
+            gateway.answers[path] = lambda _: answer
+            await console.until(lambda p: path[1:] in p.unmeasured)
+            assert console.picture.pools, "what was known stays"
+            count = len(gateway.asked)
+            gateway.tell()
+            await console.until(lambda p: len(p.events) == 1 and len(gateway.asked) > count + 10)
+            assert console.picture.link.down_since is None
+            assert (gateway.feeds, set(console.picture.unmeasured)) == (1, {path[1:]})
+            del gateway.answers[path]
+            await console.until(lambda p: not p.unmeasured)
+
+    run(story())
+
+
+def test_one_measurement_that_hangs_is_told_and_ends_no_link(monkeypatch):
+    monkeypatch.setattr(following, "LIVE_WITHIN_S", 0.2)
+
+    async def story():
+        first, second = Gateway(), Gateway(leads=False)
+        async with up(first, second), following_them(first, second) as console:
+            await console.until(lambda p: "m" in p.pools)
+            first.hangs_at.add("/queues")
+            await console.until(lambda p: "queues" in p.unmeasured)
+            await console.until(lambda p: "pools" not in p.unmeasured and len(first.paths("/whoami")) > 1)
+            assert (console.picture.link.down_since, console.picture.link.url, first.feeds) == (None, first.url, 1)
+            assert not second.asked
 
     run(story())
 
@@ -318,9 +364,6 @@ def test_another_cluster_at_an_address_that_was_learnt_is_forgotten():
         ("/snapshot", {"status": 5}),
         ("/snapshot", {"status": None}),
         ("/snapshot", {"seq": "soon", "status": {}, "leader": {}}),
-        ("/pools", {"pools": [{"saturation": 0.5}]}),
-        ("/traffic", {"models": 3}),
-        ("/queues", {"bands": 5, "queues": []}),
         ("/events", {}),
         ("/events", {"events": [], "missed": "many", "last": 1}),
         ("/events", {"events": [{"kind": "node.back"}], "missed": 0, "last": 1}),

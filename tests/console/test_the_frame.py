@@ -184,3 +184,8 @@ def test_nothing_that_is_missing_hinders_the_frame(some: Picture, rng: Random) -
     assert str(head(some, NOW, read_only=True)).startswith("llmgw")
     told = banner(some, NOW)
     assert told is None or str(told)
+
+
+def test_what_is_not_measured_is_told_with_the_reason() -> None:
+    some = picture(unmeasured={"queues": (110.0, "gw-1: HTTP 500"), "pools": (118.0, "another reason")})
+    assert str(banner(some, 130.0)) == "queues, pools not measured for 20 s, shown as before: gw-1: HTTP 500"
