@@ -42,9 +42,11 @@ class Console(InTurn):
 
     ENABLE_COMMAND_PALETTE = False
     TITLE = "llmgw"
+    CSS = "ToastRack { margin-bottom: 2; }"  # what is typed stays in sight
     # What a line is typed after comes first: the keys after it may be there already, and are for that line.
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c,ctrl+q", "quit", "Quit", show=False, priority=True),
+        Binding("ctrl+z", "suspend_process", "Suspend", show=False, priority=True),
         Binding("colon", "type('command')", "Command", show=False, priority=True),
         Binding("slash", "type('filter')", "Filter", show=False, priority=True),
         Binding("w", "type('what_if')", "What if", show=False, priority=True),

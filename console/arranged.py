@@ -12,6 +12,8 @@ from console.shown import Cell, Column, Row
 GAP, NUMBERS_GAP = 1, 2  # between two columns; between two that are full at the right, where one would read as one
 LEAST = 6  # cells that a column keeps when room is short
 REST_LEAST = 16
+WORD = 10  # a state is read whole
+NAME_LEAST = 24  # of what tells rows apart
 
 
 @frozen
@@ -84,11 +86,18 @@ def widths(columns: Sequence[Column], rows: Sequence[Row], total: int) -> tuple[
             shown.remove(number)
     fixed = [number for number in shown if number != rest]
     while room(shown) < 0 and (cuttable := [number for number in fixed if needs[number] > LEAST]):
-        cut = max(cuttable, key=lambda number: (not columns[number].identifies, needs[number]))
+        cut = min(cuttable, key=lambda number: (_cut_after(columns[number], needs[number]), -needs[number]))
         needs[cut] -= 1
     if rest is not None:
         needs[rest] = max(0, room(shown) + min(needs[rest], REST_LEAST))
     return tuple(needs[number] if number in shown else 0 for number in range(len(columns)))
+
+
+def _cut_after(column: Column, width: int) -> int:
+    """Which go first: what is wider than its title, then names that are cut in their middle, then titles."""
+    if column.identifies:
+        return 1 if width > NAME_LEAST else 3
+    return 0 if width > max(cell_len(column.title) + 1, WORD) else 2
 
 
 def gaps(columns: Sequence[Column], widths: Sequence[int]) -> tuple[int, ...]:

@@ -19,9 +19,13 @@ from console.shown import Line, Tone, clean, line, plain
 from console.views.drains import planned_apart, would_block
 from console.views.said import asking, before, dry_run, outcome
 from console.widgets.lines import Lines
+from console.widgets.typed import Typed
 
 if TYPE_CHECKING:
     from console.app import Console
+
+
+AGAIN_S = 3.0  # between two dry runs
 
 
 class Dialog(ModalScreen[bool]):
@@ -40,7 +44,8 @@ class Dialog(ModalScreen[bool]):
     Dialog .field Select { width: 1fr; height: 1; }
     Dialog Lines { height: auto; max-height: 12; min-height: 1; margin: 1 0; }
     Dialog .buttons { height: 3; align: right middle; }
-    Dialog Button { margin-left: 2; }
+    Dialog Button { margin-left: 2; min-width: 8; }
+    Dialog .one { dock: top; height: auto; max-height: 3; background: $surface; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "no", "No", show=False)]
 
@@ -59,7 +64,8 @@ class Dialog(ModalScreen[bool]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
-            yield Label(clean(self.act.title, 2000), classes="title", markup=False)
+            classes = "title one" if len(self.act.subjects) == 1 else "title"
+            yield Label(clean(self.act.title, 2000), classes=classes, markup=False)
             yield Label(self.act.verb.means, markup=False)
             yield Lines(id="preview")
             with Vertical(classes="fields"):
@@ -79,13 +85,14 @@ class Dialog(ModalScreen[bool]):
                 )  # fmt: skip
             else:
                 begun = self.act.values.get(one.name, "")
-                yield Input(begun, placeholder=one.hint, id=one.name, compact=True)  # type: ignore[misc]
+                yield Typed(begun, placeholder=one.hint, id=one.name, compact=True)  # type: ignore[misc]
 
     def on_mount(self) -> None:
         fields = self.act.verb.fields
         empty = next((one for one in fields if not self.act.values.get(one.name)), None)
         self.query_one(f"#{empty.name if empty is not None else 'no'}").focus()
         self.set_interval(1.0, self._draw)
+        self.set_interval(AGAIN_S, self._try_again)
         self.console.beside(self, self._look, "look")
         self._try()
 
@@ -109,6 +116,11 @@ class Dialog(ModalScreen[bool]):
             self._asks.stop()
         self._asks = self.console.after_rest(self, self._try)
 
+    def _try_again(self) -> None:
+        """What it would do changes while somebody decides."""
+        if self.act.verb.dry is not None and not any(one.group == "dry" and one.is_running for one in self.workers):
+            self._try()
+
     def _try(self) -> None:
         if self.done:
             return
@@ -130,7 +142,9 @@ class Dialog(ModalScreen[bool]):
             lines += dry_run(subject, answer, self._width)
             if isinstance(answer, Mapping):
                 planned.append(answer)
-            self._show((*lines, *planned_apart(planned)))
+            if not self._lines:  # later ones take the place of what is shown, when they are whole
+                self._show((*lines, *planned_apart(planned)))
+        self._show((*lines, *planned_apart(planned)))
         self.query_one("#yes", Button).variant = "error" if would_block(planned) else "warning"
 
     async def _asked(self, call: Call) -> Mapping[str, Any] | Refused | Away:
@@ -163,7 +177,8 @@ class Dialog(ModalScreen[bool]):
 
     @property
     def _width(self) -> int:
-        return max(30, min(106, self.size.width * 9 // 10 - 5))
+        """Beside the border, and a scrollbar that may come."""
+        return max(28, min(104, self.size.width * 9 // 10 - 7))
 
     # -- yes and no --------------------------------------------------------------------------------------
 

@@ -18,11 +18,20 @@ class Help(ModalScreen[None]):
         padding: 0 1; background: $surface; }
     Help Label { width: 1fr; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,enter", "dismiss", "Close", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,question_mark,enter", "dismiss", "Close", show=False),
+        Binding("j", "move('scroll_down')", show=False),
+        Binding("k", "move('scroll_up')", show=False),
+        Binding("g", "move('scroll_home')", show=False),
+        Binding("G", "move('scroll_end')", show=False),
+    ]
 
     def __init__(self, keys: Keys) -> None:
         super().__init__()
         self.keys = keys
+
+    def action_move(self, how: str) -> None:
+        getattr(self.query_one(VerticalScroll), how)(animate=False)
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():

@@ -14,7 +14,7 @@ from console.feed.api import Away, Refused
 from console.model import Picture
 from console.screens.place import PlaceScreen
 from console.shown import Line, Listing, Place, Tone, line, plain
-from console.views.frame import Hint
+from console.views.frame import MARKING, Hint
 from console.views.view import View
 from console.widgets.bar import Bar
 from console.widgets.command import Command
@@ -41,7 +41,7 @@ class ListingScreen(PlaceScreen):
         Binding("tab", "pane", "Pane", show=False),
     ]
     keys: ClassVar[tuple[Hint, ...]] = (
-        ("enter", "open"), ("/", "filter"), ("f", "faults"), ("space", "mark"), ("esc", "back"), (":", "command"),
+        ("enter", "open"), ("/", "filter"), ("f", "faults"), MARKING, ("esc", "back"), (":", "command"),
     )  # fmt: skip
 
     def __init__(self, place: Place, view: View) -> None:
@@ -51,7 +51,7 @@ class ListingScreen(PlaceScreen):
         self.asked: dict[str, Any] = {}
 
     def body(self) -> Iterator[Widget]:
-        yield Bar(id="note")
+        yield Bar(id="note", folds=True)
         yield Table(Sight(self.view.sort, self.view.falling), self.view.newest_last, bool(self.offers()), id="table")
         yield Lines(id="detail")
 

@@ -29,6 +29,7 @@ class PlaceScreen(Screen[None]):
     PlaceScreen > #head { background: $panel; }
     PlaceScreen > #banner { display: none; height: auto; max-height: 2; }
     PlaceScreen > #banner.told { display: block; }
+    PlaceScreen > #note, PlaceScreen > #asked { height: auto; max-height: 3; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "Back", show=False),

@@ -42,7 +42,7 @@ class PlacementScreen(PlaceScreen):
         self.refusal = ""
 
     def body(self) -> Iterator[Widget]:
-        yield Bar(id="asked")
+        yield Bar(id="asked", folds=True)
         candidates: Tree[None] = Tree("candidates", id="tree")
         candidates.show_root = False
         candidates.guide_depth = GUIDE

@@ -12,7 +12,7 @@ from console.views.read import Json, amount, count, flag, part, rows, text, word
 from console.views.view import Asked, Question
 
 COLUMNS = (
-    Column("SUBJECT", most=28),
+    Column("SUBJECT", most=28, middle=True),
     Column("STATE", most=10),
     Column("REPLACED", right=True),
     Column("CUT", right=True, spare=True),

@@ -15,7 +15,7 @@ COLUMNS = (
     Column("NUMBER", right=True, most=10),
     Column("AT", most=14),
     Column("KIND", most=20),
-    Column("SUBJECT", most=28),
+    Column("SUBJECT", most=28, middle=True),
     Column("WHAT", most=0),
 )
 EMPTY = "nothing has happened yet; what happens is told here as it does"

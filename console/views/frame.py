@@ -12,6 +12,7 @@ from console.views.nodes import is_broken
 from console.views.read import amount, part, text
 
 Hint = tuple[str, str]  # a key, and what it does
+MARKING: Hint = ("space", "mark")  # for those who can act on what is marked
 ALL_KEYS: Hint = ("?", "all keys")
 STEP, CUT = " → ", "… → "
 
@@ -83,6 +84,7 @@ def crumbs(places: Sequence[Place], width: int) -> Line:
 
 def hints(keys: Sequence[Hint], verbs: Sequence[Verb], width: int) -> Line:
     """As many as fit, and always the key that tells all of them."""
+    keys = [hint for hint in keys if verbs or hint != MARKING]
     left = width - _width(ALL_KEYS)
     cells: list[Cell] = []
     for hint in _hints(keys, verbs):

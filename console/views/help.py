@@ -14,7 +14,12 @@ MOVING = (("↑ ↓ k j", "up and down"), ("pgup pgdn", "a page"), ("g G", "firs
 IN_TREE = (
     ("↑ ↓", "up and down"), ("pgup pgdn", "a page"), ("home end", "first and last"), ("enter space", "fold, unfold"),
 )  # fmt: skip
-ALWAYS = ((":", "a command; tab completes"), ("?", "this"), ("q ctrl+c", "leave the console"))
+ALWAYS = (
+    (":", "a command; tab completes"),
+    ("?", "this"),
+    ("q ctrl+c", "leave the console"),
+    ("ctrl+z", "to the shell; fg comes back"),
+)
 FINDING = (("/", "filter; words must all be there, !word must not"), ("f", "faults only"))
 ARRANGING = (("space", "mark"), ("< >", "sort by another column"), ("!", "turn the order"))
 PANE = (("d", "hide or show the pane below"), ("tab", "into the pane and back"))

@@ -68,7 +68,7 @@ def stands(node: Json) -> str:
     if state != "ready" or target == SCHEDULABLE:
         return state
     if target == "drained":
-        return "draining" if size(node, "replicas") else "drained"
+        return "draining" if size(node, "replicas") or size(node, "shards") else "drained"
     return target
 
 
@@ -144,6 +144,8 @@ def target_of(node: Json) -> str:
     wanted, why = text(target, "target", SCHEDULABLE), text(target, "why")
     if wanted == SCHEDULABLE:
         return ""
+    if wanted == "drained" and stands(node) != wanted:
+        wanted = "draining, asked"  # whoever reads "drained" takes the machine out
     return f"{wanted} by {text(target, 'by', 'somebody')}" + (f": {why}" if why else "")
 
 

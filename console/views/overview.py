@@ -32,7 +32,7 @@ def _lines(picture: Picture, now: float, width: int) -> Iterator[Line]:
         yield line(banner, plain(picture.hold, Tone.BAD), leads_to=Place("leader"))
     yield _leader(picture, now)
     yield _nodes(picture)
-    yield _traffic(picture.rates)
+    yield _traffic(picture.rates, width)
     yield line("")
     yield from _models(picture, width)
     yield line("")
@@ -93,20 +93,24 @@ def _none(picture: Picture) -> Cell:
     return Cell("none" if picture.known else "not known yet", Tone.DIM)
 
 
-def _traffic(rates: Rates) -> Line:
+def _traffic(rates: Rates, width: int) -> Line:
     share = rates.failed_share
     failed = Tone.DIM if share is None else Tone.BAD if share > ERRORS_SHARE else Tone.GOOD
     cells = (
         Cell(f"{_rate(rates.requests_s)} requests/s"),
+        Cell("errors " + ("-" if share is None else f"{share:.1%}"), failed),
         Cell(f"{_rate(rates.tokens_s)} tokens/s"),
         Cell("first token p99 " + ("-" if rates.ttft_p99_s is None else f"≤ {spanned(rates.ttft_p99_s)}")),
-        Cell("errors " + ("-" if share is None else f"{share:.1%}"), failed),
     )
-    return _labelled("traffic", *joined(cells, "   "), at="requests")
+    room = width - LABEL - sum(cell_len(cell.text) for cell in cells)
+    return _labelled("traffic", *joined(cells, "   " if room >= 9 else "  "), at="requests")
 
 
 def _rate(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+    """In few cells: the line is to be whole in a narrow terminal."""
+    if value is None:
+        return "-"
+    return f"{value / 1000:,.0f}k" if value >= 10_000 else f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
 # -- models and their pools -------------------------------------------------------------------------------
@@ -142,7 +146,7 @@ def _model(picture: Picture, name: str, label: str, name_width: int, drawn: int)
     pool, history = picture.pools.get(name, {}), picture.histories.get(name, ())
     saturation = amount(pool, "saturation")
     cells = (
-        Cell(padded(plain(name).text, name_width)),
+        Cell(padded(plain(name).text, name_width, middle=True)),
         Cell(f" {f'{serving}/{wanted}':>6} ", _serving_tone(serving, wanted)),
         Cell(bar(saturation or 0.0, drawn), _full_tone(saturation)),
         Cell(f" {'-' if saturation is None else f'{saturation:.0%}':>5} ", _full_tone(saturation)),

@@ -12,7 +12,7 @@ from console.views.view import Asked, Question
 from console.views.wrong import overdue
 
 COLUMNS = (
-    Column("POOL", most=28),
+    Column("POOL", most=28, middle=True),
     Column("BAND", most=10),
     Column("TENANT", most=24),
     Column("WAITING", right=True),

@@ -30,7 +30,8 @@ MODELS = (
     Column("FULL", right=True), Column("IN FLIGHT", right=True), Column("STATES", most=30), Column("REASON", most=0),
 )  # fmt: skip
 REPLICAS = (
-    Column("REPLICA", most=30, identifies=True), Column("MODEL", most=24, spare=True), Column("STATE", most=10),
+    Column("REPLICA", most=30, identifies=True), Column("MODEL", most=24, spare=True, middle=True),
+    Column("STATE", most=10),
     Column("NODES", most=20), Column("IN FLIGHT", right=True, spare=True), Column("AGE", right=True),
     Column("CRASHES", right=True, spare=True), Column("REASON", most=0),
 )  # fmt: skip
@@ -107,8 +108,9 @@ def _about_model(name: str, model: Json, asked: Asked) -> Iterator[Line]:
 
 def _about_run(name: str, run: Json) -> Iterator[Line]:
     serving, desired, least, most = (text(run, key, "-") for key in ("serving", "desired", "min", "max"))
-    scaled = f", scaled to {text(run, 'scaled')} by an operator" if text(run, "scaled") else ""
-    yield line(f"replicas: {serving} serve, {desired} wanted ({least} to {most}){scaled}")
+    says = f"{least} to {most}" if least != most else least
+    wanted = f"an operator said {text(run, 'scaled')}, the config {says}" if text(run, "scaled") else says
+    yield line(f"replicas: {serving} serve, {desired} wanted ({wanted})")
     if count(run, "out_of_date"):
         what = f"{counted(count(run, 'out_of_date'), 'replica')} not of revision {text(run, 'revision', '-')}"
         yield line(plain(f"{what}: to be replaced", Tone.BUSY))

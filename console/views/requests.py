@@ -16,11 +16,11 @@ from llmgw.core.outcome import Outcome
 
 RUNNING = (
     Column("REQUEST", most=26, middle=True),
-    Column("MODEL", most=20),
+    Column("MODEL", most=20, middle=True),
     Column("TENANT", most=16),
     Column("BAND", most=9, spare=True),
     Column("PHASE", most=10),
-    Column("ENDPOINT", most=0),
+    Column("ENDPOINT", most=0, middle=True),
     Column("AGE", right=True),
     Column("WAITED", right=True, spare=True),
     Column("FIRST TOKEN", right=True, spare=True),
@@ -29,9 +29,9 @@ RUNNING = (
 RECENT = (
     Column("REQUEST", most=26, middle=True),
     Column("AT", most=8),
-    Column("MODEL", most=20),
+    Column("MODEL", most=20, middle=True),
     Column("TENANT", most=16),
-    Column("ENDPOINT", most=24, spare=True),
+    Column("ENDPOINT", most=24, spare=True, middle=True),
     Column("OUTCOME", most=20),
     Column("STATUS", right=True, spare=True),
     Column("TOTAL", right=True),

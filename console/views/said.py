@@ -91,6 +91,10 @@ def _done(verb: str, subject: str, answer: Json, width: int) -> Iterator[Line]:
     unsure = confirmed is False or (verb in CONFIRMS and confirmed is not True)
     told = text(answer, "said") or _in_words(verb, subject, answer)
     yield from hanging(plain("? " if unsure else "✓ ", Tone.WARN if unsure else Tone.GOOD), told, width)
+    left = sum(flag(move, "blocked") for move in rows(part(answer, "plan"), "moves"))
+    if left:
+        told = f"{left} of its replicas {'has' if left == 1 else 'have'} no place elsewhere yet; the drain says why"
+        yield from hanging(plain("! "), told, width, Tone.WARN)
     if unsure:
         told = f"not sure yet: do not touch {subject}; ask again"
         yield from hanging(plain("  "), told, width, Tone.WARN)

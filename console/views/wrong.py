@@ -51,7 +51,7 @@ def _warn(what: str, why: str, at: Place) -> Line:
 
 
 def _told(mark: str, tone: Tone, what: str, why: str, at: Place) -> Line:
-    return line(Cell(mark, tone), what, *((Cell(": ", Tone.DIM), why) if why else ()), leads_to=at)
+    return line(Cell(mark, tone), f"{what}:" if why else what, *((" ", why) if why else ()), leads_to=at)
 
 
 # -- the control plane ------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """``llmgw console``: the operator console, on the gateway that ``llmgw ctl`` would ask."""
 
 import importlib.util
+import os
 import ssl
 import sys
 from typing import Any
@@ -36,6 +37,8 @@ def command(ctx: click.Context, /, read_only: bool, theme: str, **options: str |
         raise Failure("the console is not part of this installation", Exit.FAILED, "pip install 'llmgw[console]'")
     if not is_terminal():
         raise Failure("the console needs a terminal", Exit.USAGE, "over SSH: ssh -t; for programs: llmgw ctl -o json")
+    if os.environ.get("TERM") == "dumb":
+        raise Failure("the console draws, and TERM=dumb can't", Exit.USAGE, "set TERM, or use llmgw ctl")
     where = _where(said_options(ctx, options))
     from console.app import run
 

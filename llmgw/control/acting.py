@@ -40,6 +40,9 @@ class Acting:
             rows = self.cluster.rows
             found = [rows[subject]] if subject in rows else [row for row in rows.values() if row.model == subject]
             found = [row for row in found if row.phase in (Phase.WANTED, Phase.WAITING, Phase.RESTARTING)]
+            if not found and subject in rows:
+                told = f"replica {subject!r} is on its way out: {rows[subject].leave_why or 'it is not wanted'}"
+                return Declined("not_found", told, "`llmgw ctl replicas` shows what replaces it")
             if not found:
                 hint = meant(subject, [*rows, *self.cluster.desired.wants]) if rows else "nothing runs under agents"
                 return Declined("not_found", f"no replica or model {subject!r} runs", hint)

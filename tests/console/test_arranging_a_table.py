@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.arranged import LEAST, Sight, arranged, gaps, natural, widths
+from console.arranged import LEAST, NAME_LEAST, Sight, arranged, gaps, natural, widths
 from console.shown import Cell, Column, Row
 
 
@@ -88,3 +88,11 @@ def test_spare_columns_go_from_the_right_and_come_back_with_room():
 def test_numbers_within_names_may_be_of_any_script():
     assert natural("a٣") == natural("a٣")
     assert natural("²") > natural("1")
+
+
+def test_a_long_name_gives_way_before_the_titles_of_numbers_do():
+    columns = (Column("NAME", most=40, identifies=True), Column("SERVING", right=True), Column("STATE", most=30))
+    rows = (Row("a", (Cell("n" * 60), Cell("3"), Cell("loading"))),)
+    name, serving, state = widths(columns, rows, 45)
+    assert (serving, state) == (8, 7)
+    assert name >= NAME_LEAST

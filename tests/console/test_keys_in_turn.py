@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import pytest
 from textual import events
 from textual.widget import Widget
-from textual.widgets import Input
+from textual.widgets import Button, Input
 
 from console.acts import Act
 from console.screens.dialog import Dialog
+from tests.console import answers
 from tests.console.scenes import Scene, played
 
 
@@ -112,3 +113,41 @@ def test_the_place_behind_a_dialog_does_not_grow_old(over_it: str) -> None:
         assert "stale: no answer for 10 s" in scene.text()
 
     played(story, size=(120, 40))
+
+
+def test_lines_that_are_pasted_into_a_field_are_all_taken() -> None:
+    async def story(scene: Scene) -> None:
+        await scene.say(":cordon node-1")
+        scene.app.post_message(events.Paste("fans are loud\nsince noon\n"))
+        await scene.settle()
+        assert scene.app.screen.query_one("#why", Input).value == "fans are loud since noon"
+
+    played(story)
+
+
+def test_a_dry_run_is_asked_again_while_somebody_decides() -> None:
+    async def story(scene: Scene) -> None:
+        await scene.say(":drain node-1")
+        assert "node-2" in scene.text()
+        scene.api.answers["PUT", "/nodes/"] = {**answers.DRY_RUN, "refused": "it has become full there"}
+        dialog = scene.app.screen
+        assert isinstance(dialog, Dialog)
+        dialog._try_again()
+        await scene.settle()
+        assert "it has become full there" in scene.text()
+        assert scene.app.screen.query_one("#yes", Button).variant == "error"
+
+    played(story)
+
+
+def test_the_keys_of_the_help_move_it() -> None:
+    async def story(scene: Scene) -> None:
+        await scene.say(":nodes")
+        await scene.press("question_mark")
+        assert "Acts, each" in scene.text()
+        await scene.press("G")
+        assert "Acts, each" not in scene.text()
+        await scene.press("g")
+        assert "Acts, each" in scene.text()
+
+    played(story)

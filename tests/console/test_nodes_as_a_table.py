@@ -61,18 +61,19 @@ def test_a_cordoned_node_is_no_fault_and_says_who_wanted_it_and_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "replicas", "state"),
+    ("target", "replicas", "shards", "state"),
     [
-        ("cordoned", ["r"], "cordoned"),
-        ("drained", ["r"], "draining"),
-        ("drained", [], "drained"),
-        ("schedulable", [], "ready"),
+        ("cordoned", ["r"], ["r.g1.r0"], "cordoned"),
+        ("drained", ["r"], ["r.g1.r0"], "draining"),
+        ("drained", [], ["r.g1.r0"], "draining"),
+        ("drained", [], [], "drained"),
+        ("schedulable", [], [], "ready"),
     ],
 )
 def test_a_ready_node_that_an_operator_has_set_aside_is_told_as_that(
-    target: str, replicas: list[str], state: str
+    target: str, replicas: list[str], shards: list[str], state: str
 ) -> None:
-    node = {**NODE, "target": {"target": target, "by": "ada"}, "replicas": replicas}
+    node = {**NODE, "target": {"target": target, "by": "ada"}, "replicas": replicas, "shards": shards}
 
     assert (told(row_of(node))[1], row_of(node).faulty) == (state, False)
     assert f"  {state}  " in about(node)[0]
@@ -97,7 +98,7 @@ def test_everything_that_is_wrong_is_a_reason_what_an_operator_wants_first() -> 
         "target": {"target": "drained", "by": "ada", "at": None, "why": ""},
     }  # fmt: skip
 
-    assert nodes.reason(node) == "drained by ada; obeys nothing for 20 s; nvml is gone; GPU 0: xid 79"
+    assert nodes.reason(node) == "draining, asked by ada; obeys nothing for 20 s; nvml is gone; GPU 0: xid 79"
 
 
 def test_nodes_sort_by_their_free_memory_and_not_known_is_least() -> None:

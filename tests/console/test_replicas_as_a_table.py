@@ -109,7 +109,7 @@ def test_the_pane_of_a_model_tells_whose_wish_counts_and_leads_to_where_it_is_de
 
     assert lines(told) == [
         "m  also gpt-4, chat",
-        "replicas: 0 serve, 1 wanted (1 to 4), scaled to 1 by an operator",
+        "replicas: 0 serve, 1 wanted (an operator said 1, the config 1 to 4)",
         "2 replicas not of revision 7f6a92fae519: to be replaced",
         "waits: full",
         "falls back on small",
@@ -119,7 +119,7 @@ def test_the_pane_of_a_model_tells_whose_wish_counts_and_leads_to_where_it_is_de
 
 
 def test_scaled_to_none_is_told_too() -> None:
-    assert "scaled to 0 by an operator" in lines(about_model({**MODEL, "replicas": {**RUN, "scaled": 0}}))[1]
+    assert "an operator said 0" in lines(about_model({**MODEL, "replicas": {**RUN, "scaled": 0}}))[1]
 
 
 def test_without_models_it_is_said_how_one_is_configured() -> None:

@@ -35,7 +35,7 @@ def test_a_healthy_cluster_reads_so() -> None:
     assert told(HEALTHY) == [
         "leads    vm   term 0.1   since 80 s   llmgw 0.5.0",
         "nodes    2 ready   2 GPUs",
-        "traffic  12.5 requests/s   340 tokens/s   first token p99 ≤ 250 ms   errors 0.2%",
+        "traffic  12.5 requests/s   errors 0.2%   340 tokens/s   first token p99 ≤ 250 ms",
         "",
         "models   demo-model    2/2 █░░░░░░░░░░░░░░░░░░░░░    5%                   ▁▁▁▁",
         "",
@@ -106,7 +106,7 @@ def test_nobody_leads_is_said_where_the_leader_stands() -> None:
 def test_what_is_not_measured_yet_is_a_dash() -> None:
     shown = told(picture(rates=Rates(), seats=[]))
 
-    assert "traffic  - requests/s   - tokens/s   first token p99 -   errors -" in shown
+    assert "traffic  - requests/s   errors -   - tokens/s   first token p99 -" in shown
     assert "waiting  not known yet" in shown
 
 
@@ -143,3 +143,10 @@ def test_no_line_is_wider_than_the_screen_whatever_is_missing(some: Picture, wid
 
     assert all(cell_len(line) <= width for line in shown)
     assert all(line.isprintable() for line in shown)
+
+
+def test_the_line_of_the_traffic_is_whole_in_a_narrow_terminal() -> None:
+    rates = Rates(1234.0, 123_456.0, 0.123, 0.5)
+    assert "traffic  1,234 requests/s  errors 12.3%  123k tokens/s  first token p99 ≤ 500 ms" in told(
+        picture(rates=rates)
+    )
