@@ -117,3 +117,11 @@ def test_the_themes_that_are_offered_are_those_that_there_are():
     (theme,) = (one for one in console.command.params if one.name == "theme")
 
     assert list(theme.type.choices) == list(THEMES)
+
+
+def test_a_terminal_that_can_not_draw_is_told_and_not_drawn_on(opened):
+    done = llmgw("--url", "http://gw:7442", "--token", "t", TERM="dumb")
+
+    assert (done.exit_code, opened) == (2, [])
+    assert "TERM=dumb" in done.output
+    assert "llmgw ctl" in done.output
