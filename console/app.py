@@ -26,6 +26,7 @@ from console.screens.help import Help
 from console.screens.place import PlaceScreen
 from console.shown import Place
 from console.views.help import keys
+from console.widgets.escape import take_apart
 from console.widgets.in_turn import InTurn
 from console.widgets.tones import HIGH_CONTRAST, THEMES
 
@@ -195,6 +196,7 @@ class Console(InTurn):
 
 def run(where: Where, read_only: bool = False, theme: str = USUAL_THEME) -> str:
     """Until the operator leaves; what it returns is why it ended by itself, if it did."""
+    take_apart()
     api, model = AdminApi(where.urls, where.token, where.ca, where.also_ca), Model()
     following = Following(api, model, _nobody, time.monotonic)
     return Console(model, api.ask, following.run, following.watching, read_only, theme).run() or ""

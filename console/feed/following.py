@@ -223,8 +223,8 @@ class Following:
         except Away as away:
             await self.api.ask_at(url, "/whoami", None, STILL_THERE_S)
             self.model.not_measured(name, away.why, self.clock())
-        except MISSHAPEN as error:
-            self.model.not_measured(name, f"{type(error).__name__}: {error}", self.clock())
+        except MISSHAPEN:
+            self.model.not_measured(name, "it answers in a form that is not known here", self.clock())
         self.model.heard(self.clock())
 
     async def _asked(self, url: str, path: str, **params: Any) -> Json:

@@ -17,7 +17,7 @@ from console.acts import Act, Call, Field, Values, Wrong
 from console.feed.api import Away, Refused
 from console.shown import Line, Tone, clean, line, plain
 from console.views.drains import planned_apart, would_block
-from console.views.said import asking, before, dry_run, outcome
+from console.views.said import asking, before, dry_run, outcome, unanswered
 from console.widgets.lines import Lines
 from console.widgets.typed import Typed
 
@@ -160,7 +160,7 @@ class Dialog(ModalScreen[bool]):
     def _draw(self) -> None:
         """What is known so far, and what that leaves open."""
         if not self.done:
-            open_ = tuple(self._before())
+            open_ = (*self._before(), *unanswered(self._silent_s, self._width))
         elif self.over:
             open_ = ()
         else:
@@ -174,6 +174,11 @@ class Dialog(ModalScreen[bool]):
         picture, verb = self.console.model.picture, self.act.verb.name
         for subject in self.act.subjects[:1]:
             yield from before(verb, subject, picture, self.values, self._looked, self._width)
+
+    @property
+    def _silent_s(self) -> float | None:
+        link, now = self.console.model.picture.link, self.console.clock()
+        return link.silent_s(now) if link.down_since is None else now - link.down_since
 
     @property
     def _width(self) -> int:

@@ -108,7 +108,7 @@ class PlaceScreen(Screen[None]):
     def on_key(self, event) -> None:  # type: ignore[no-untyped-def] # textual.events.Key
         """The keys of verbs are those of this operator: for others they are none at all."""
         verb = next((one for one in self.offers() if one.key == event.character), None)
-        if verb is None or isinstance(self.focused, Input):
+        if verb is None or isinstance(self.focused, Input) or "alt+" in event.key:
             return
         event.stop()
         if whom := tuple(self.whom(verb)):

@@ -74,6 +74,14 @@ def _would_move(subject: str, answer: Json, width: int) -> Iterator[Line]:
         yield from hanging(plain("? ", Tone.WARN), told, width, Tone.WARN)
 
 
+def unanswered(silent_s: float | None, width: int) -> tuple[Line, ...]:
+    """Before an act, while nobody answers; None: somebody does."""
+    if silent_s is None:
+        return ()
+    told = f"nobody has answered for {spanned(silent_s)}: all of this is from before"
+    return hanging(plain("! ", Tone.WARN), told, width, Tone.WARN)
+
+
 def asking(subject: str, seconds: float, width: int) -> tuple[Line, ...]:
     """While the answer to an act is waited for."""
     whom = f" for {subject}" if subject else ""
@@ -82,7 +90,9 @@ def asking(subject: str, seconds: float, width: int) -> tuple[Line, ...]:
 
 def outcome(verb: str, subject: str, answer: Answer, width: int) -> tuple[Line, ...]:
     if isinstance(answer, Exception):
-        return (*_refused(subject, answer, width), *_perhaps_done(subject, answer, width))
+        return tuple(
+            _perhaps_done(subject, answer, width) if _may_be_done(answer) else _refused(subject, answer, width)
+        )
     return tuple(_done(verb, subject, answer, width))
 
 
@@ -90,7 +100,9 @@ def _done(verb: str, subject: str, answer: Json, width: int) -> Iterator[Line]:
     confirmed = answer.get("confirmed")
     unsure = confirmed is False or (verb in CONFIRMS and confirmed is not True)
     told = text(answer, "said") or _in_words(verb, subject, answer)
-    yield from hanging(plain("? " if unsure else "✓ ", Tone.WARN if unsure else Tone.GOOD), told, width)
+    blocked = text(part(answer, "drain"), "state") == "blocked"
+    mark, tone = ("? ", Tone.WARN) if unsure else ("! ", Tone.WARN) if blocked else ("✓ ", Tone.GOOD)
+    yield from hanging(plain(mark, tone), told, width)
     left = sum(flag(move, "blocked") for move in rows(part(answer, "plan"), "moves"))
     if left:
         told = f"{left} of its replicas {'has' if left == 1 else 'have'} no place elsewhere yet; the drain says why"
@@ -131,8 +143,12 @@ def _refused(subject: str, error: Exception, width: int) -> Iterator[Line]:
         yield from hanging(plain("  "), str(hint), width, Tone.DIM)
 
 
+def _may_be_done(error: Exception) -> bool:
+    return getattr(error, "unsent", True) is False
+
+
 def _perhaps_done(subject: str, error: Exception, width: int) -> Iterator[Line]:
     """It was sent, and nobody answered: it may have been done all the same."""
-    if getattr(error, "unsent", True) is False:
-        told = f"nobody knows whether it was done: look at {subject or 'the leader'} before you ask again"
-        yield from hanging(plain("? ", Tone.WARN), told, width, Tone.WARN)
+    yield from hanging(plain("? ", Tone.WARN), f"{subject}: {error}" if subject else str(error), width, Tone.WARN)
+    told = f"nobody knows whether it was done: look at {subject or 'the leader'} before you ask again"
+    yield from hanging(plain("  "), told, width, Tone.WARN)

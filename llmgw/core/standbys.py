@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from attrs import evolve, frozen
 
-from llmgw.core.explain import Considered, Explanation, Fact
+from llmgw.core.explain import Explanation, Fact
 from llmgw.core.lease_facts import Addresses
 
 BEAT_S = 3.0
@@ -43,9 +43,9 @@ class Standby:
     @property
     def says(self) -> str:
         if not self.silent:
-            return "it stands by"
+            return f"{self.name} stands by"
         heard = "since this one watches" if self.heard_s is None else f"for {self.heard_s:.0f} s"
-        return f"it has not been heard {heard}"
+        return f"{self.name} has not been heard {heard}"
 
 
 @frozen
@@ -94,13 +94,10 @@ class RollCall:
 
 
 def told_with(explanation: Explanation, standbys: Iterable[Standby], leads: bool) -> Explanation:
-    """``standbys``: but for whoever explains. ``leads``: it does."""
-    standbys = tuple(standbys)
-    considered = tuple(Considered(one.name, False, (one.says,)) for one in standbys)
+    """``leads``: whoever explains does; who stands by tells of itself anyway."""
     named = {one.name for one in explanation.candidates}
-    alone = leads and all(one.silent for one in standbys)
-    return evolve(
-        explanation,
-        because=(*explanation.because, *((Fact(NOBODY),) if alone else ())),
-        candidates=(*explanation.candidates, *(one for one in considered if one.name not in named)),
-    )
+    others = [one for one in standbys if one.name not in named]
+    facts = [Fact(one.says) for one in others]
+    if leads and all(one.silent for one in others):
+        facts.append(Fact(NOBODY))
+    return evolve(explanation, because=(*explanation.because, *facts))

@@ -151,3 +151,62 @@ def test_the_keys_of_the_help_move_it() -> None:
         assert "Acts, each" in scene.text()
 
     played(story)
+
+
+def click(scene: Scene, x: int, y: int) -> None:
+    for kind in (events.MouseDown, events.MouseUp):
+        scene.app.post_message(kind(None, x, y, 0, 0, 1, False, False, False, x, y))
+
+
+def row_of(scene: Scene, name: str) -> int:
+    return next(y for y, line in enumerate(scene.text().splitlines()) if f" {name} " in line)
+
+
+def test_a_click_comes_behind_the_keys_before_it() -> None:
+    async def story(scene: Scene) -> None:
+        await scene.say(":nodes")
+        second = row_of(scene, "node-2")
+        await scene.press("g")
+        scene.app.post_message(events.Key("c", "c"))
+        click(scene, 5, second)
+        scene.app.post_message(events.Key("D", "D"))
+        await scene.settle()
+        assert the_dialog(scene).subjects == ("node-1",)
+
+    played(story)
+
+
+def test_keys_come_behind_the_click_before_them() -> None:
+    async def story(scene: Scene) -> None:
+        await scene.say(":nodes")
+        second = row_of(scene, "node-2")
+        await scene.press("g")
+        click(scene, 5, second)
+        scene.app.post_message(events.Key("c", "c"))
+        await scene.settle()
+        assert the_dialog(scene).subjects == ("node-2",)
+
+    played(story)
+
+
+def test_enter_leads_to_the_next_field_before_what_comes_behind_it() -> None:
+    async def story(scene: Scene) -> None:
+        await scene.say(":nodes")
+        await scene.burst("D", "x", "enter", *"5min", "enter")
+        values = scene.app.screen.values  # type: ignore[attr-defined]
+        assert (values["why"], values["grace"]) == ("x", "5min")
+
+    played(story)
+
+
+def test_what_a_click_leads_to_is_there_before_the_keys_behind_it() -> None:
+    async def story(scene: Scene) -> None:
+        await scene.press("g")
+        y = next(y for y, line in enumerate(scene.text().splitlines()) if line.startswith("nodes "))
+        click(scene, 10, y)
+        scene.app.post_message(events.Key("g", "g"))
+        scene.app.post_message(events.Key("c", "c"))
+        await scene.settle()
+        assert the_dialog(scene).subjects == ("node-1",)
+
+    played(story)

@@ -147,8 +147,10 @@ def test_a_change_that_was_sent_and_never_answered_may_have_been_done() -> None:
     lost = Away("http://a is not reachable: reset; it may have been done", "is it running?", unsent=False)
 
     assert says("cordon", "node-1", lost)[-1] == (
-        "? nobody knows whether it was done: look at node-1 before you ask again"
+        "  nobody knows whether it was done: look at node-1 before you ask again"
     )
+    assert says("cordon", "node-1", lost)[0].startswith("? node-1: http://a is not reachable")
+    assert says("drain", "m", {**ANSWERS["drain"], "drain": {"state": "blocked"}})[0].startswith("! ")
     assert len(says("cordon", "node-1", Away("refused", "is it running?", unsent=True))) == 2
 
 
