@@ -13,6 +13,7 @@ from tests.journeys.talking import Clients
 SHORT = QUICK.replace("[cluster]", '[cluster]\nnode_silent = "1500ms"\nnode_grace = "3s"')
 
 
+@pytest.mark.slow
 async def test_a_cut_link_costs_no_request_and_leaves_one_engine(home: House):
     with cluster(home, model(1, decode_rate=50), nodes=0, more=SHORT) as made:
         async with trio.open_nursery() as nursery:

@@ -152,6 +152,7 @@ async def test_a_primary_that_turns_read_only_is_left_for_the_writable_one(serve
         standby.end()
 
 
+@pytest.mark.slow
 async def test_a_server_that_stands_still_holds_nobody_for_ever(server, tmp_path):
     async with opened(place(tmp_path, server)) as store:
         await store.write(tenant("before"))
