@@ -8,12 +8,10 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
-from textual.actions import SkipAction
 from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
 from textual.message_pump import MessagePump
 from textual.timer import Timer
-from textual.widgets import Input
 from textual.worker import WorkerFailed
 
 from console.acts import Act, may_act
@@ -44,13 +42,9 @@ class Console(InTurn):
     ENABLE_COMMAND_PALETTE = False
     TITLE = "llmgw"
     CSS = "ToastRack { margin-bottom: 2; }"  # what is typed stays in sight
-    # What a line is typed after comes first: the keys after it may be there already, and are for that line.
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c,ctrl+q", "quit", "Quit", show=False, priority=True),
         Binding("ctrl+z", "suspend_process", "Suspend", show=False, priority=True),
-        Binding("colon", "type('command')", "Command", show=False, priority=True),
-        Binding("slash", "type('filter')", "Filter", show=False, priority=True),
-        Binding("w", "type('what_if')", "What if", show=False, priority=True),
     ]
 
     def __init__(
@@ -98,8 +92,8 @@ class Console(InTurn):
     def _stale(self) -> bool:
         """Also while nobody answers: how long it has been is told."""
         picture = self.model.picture
-        waits = not picture.known or picture.link.down_since is not None
-        return waits or self._drawn != self.model.version or picture.link.silent_s(self.clock()) is not None
+        waits = not picture.known or picture.link.unanswered_s(self.clock()) is not None
+        return waits or self._drawn != self.model.version
 
     def beside(self, of: DOMNode, work: Callable[[], Coroutine[Any, Any, None]], group: str) -> None:
         """Begins ``work`` while ``of`` is there; what it does already in that group ends."""
@@ -165,13 +159,6 @@ class Console(InTurn):
     def _top(self) -> PlaceScreen | None:
         found = [screen for screen in self.screen_stack if isinstance(screen, PlaceScreen)]
         return found[-1] if found else None
-
-    async def action_type(self, what: str) -> None:
-        """Of the place in sight, unless something is typed already, or it has no such line."""
-        typing = isinstance(self.focused, Input) or not isinstance(self.screen, PlaceScreen)
-        if typing or not hasattr(self.screen, f"action_{what}"):
-            raise SkipAction
-        await self.screen.run_action(what)
 
     # -- what is said and done ---------------------------------------------------------------------------
 

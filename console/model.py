@@ -41,6 +41,10 @@ class Link:
         silent = 0.0 if self.heard_at is None else now - self.heard_at
         return silent if silent >= DOUBT_S else None
 
+    def unanswered_s(self, now: float) -> float | None:
+        """The same, and also while it is known that nobody answers."""
+        return self.silent_s(now) if self.down_since is None else now - self.down_since
+
 
 @frozen
 class Picture:

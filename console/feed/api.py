@@ -46,32 +46,15 @@ class AdminApi:
         self.addresses = Addresses(tuple(urls), clock or _loop_time)
         self._listeners: dict[str, Listener] = {}
 
-    async def ask(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, Any] | None = None,
-        body: Any = None,
-        within_s: float | None = None,
-    ) -> Json:
-        """Raises Refused, or Away. A change is never sent twice, unless it was never sent at all.
+    async def ask(self, method: str, path: str, params: Mapping[str, Any] | None = None, body: Any = None) -> Json:
+        """Raises Refused, or Away. A change is never sent twice, unless it was never sent at all."""
+        return (await self.answer(method, path, params, body)).value
 
-        ``within_s``: of each that is asked; None: as long as is usual.
-        """
-        return (await self.answer(method, path, params, body, within_s)).value
-
-    async def answer(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, Any] | None = None,
-        body: Any = None,
-        within_s: float | None = None,
-    ) -> Answer:
+    async def answer(self, method: str, path: str, params: Mapping[str, Any] | None = None, body: Any = None) -> Answer:
         """The same, with who gave it and how old it is."""
 
         def of(url: str) -> Coroutine[Any, Any, Answer]:
-            return self._at(url).ask(method, path, params, body, within_s)
+            return self._at(url).ask(method, path, params, body)
 
         if method != "GET":
             return await self._decided(of, patient=path != RESIGN)

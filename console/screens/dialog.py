@@ -160,7 +160,8 @@ class Dialog(ModalScreen[bool]):
     def _draw(self) -> None:
         """What is known so far, and what that leaves open."""
         if not self.done:
-            open_ = (*self._before(), *unanswered(self._silent_s, self._width))
+            silent_s = self.console.model.picture.link.unanswered_s(self.console.clock())
+            open_ = (*self._before(), *unanswered(silent_s, self._width))
         elif self.over:
             open_ = ()
         else:
@@ -174,11 +175,6 @@ class Dialog(ModalScreen[bool]):
         picture, verb = self.console.model.picture, self.act.verb.name
         for subject in self.act.subjects[:1]:
             yield from before(verb, subject, picture, self.values, self._looked, self._width)
-
-    @property
-    def _silent_s(self) -> float | None:
-        link, now = self.console.model.picture.link, self.console.clock()
-        return link.silent_s(now) if link.down_since is None else now - link.down_since
 
     @property
     def _width(self) -> int:

@@ -35,6 +35,7 @@ class ListingScreen(PlaceScreen):
     VERTICAL_BREAKPOINTS = [(0, "-low"), (14, "-high")]  # rows before the pane
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", "Filter", show=False),
         Binding("f", "faults", "Faults only", show=False),
         Binding("d", "detail", "Detail", show=False),
         Binding("p", "placement", "Placement", show=False),

@@ -31,6 +31,7 @@ class PlacementScreen(PlaceScreen):
     PlacementScreen > Tree { height: 1fr; padding: 0; background: transparent; scrollbar-size-vertical: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("w", "what_if", "What if", show=False),
         Binding("r", "again", "Again", show=False),
     ]
     keys: ClassVar[tuple[Hint, ...]] = (("w", "what if"), ("r", "ask again"), ("enter", "fold"), ("esc", "back"))

@@ -1,6 +1,6 @@
 """What a dialog tells: what an act would do, and what came of it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from console.acts import Values
 from console.model import Picture
@@ -47,14 +47,10 @@ def _who_takes_over(leader: Json, width: int) -> Iterator[Line]:
     elif "standbys" not in leader:  # before 0.6 it was not told
         return
     elif ready := [text(one, "name", "?") for one in rows(leader, "standbys") if not flag(one, "silent")]:
-        yield from hanging(plain("now  "), f"{', '.join(ready)} {verb_of(ready)} by", width)
+        yield from hanging(plain("now  "), f"{', '.join(ready)} {'stands' if len(ready) == 1 else 'stand'} by", width)
     else:
         told = "nobody stands by: nobody leads until this one takes the lead again, after lease.ttl"
         yield from hanging(plain("! ", Tone.BAD), told, width, Tone.BAD)
-
-
-def verb_of(names: Sequence[str]) -> str:
-    return "stands" if len(names) == 1 else "stand"
 
 
 def dry_run(subject: str, answer: Answer, width: int) -> tuple[Line, ...]:

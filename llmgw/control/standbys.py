@@ -29,10 +29,6 @@ class Standbys:
     def __attrs_post_init__(self) -> None:
         self._roll = RollCall(self.leadership.state.holder)
 
-    @property
-    def own(self) -> str:
-        return self._roll.own
-
     def standbys(self) -> tuple[Standby, ...] | None:
         """See ``RollCall.standbys``."""
         return self._roll.standbys(self.leadership.leads_as, trio.current_time())
@@ -67,6 +63,6 @@ class Standbys:
         self._left = True
         with trio.move_on_after(LEAVES_WITHIN_S):
             try:
-                await self.store.write(lambda db: leave(db, self.own), abandon=True)
+                await self.store.write(lambda db: leave(db, self._roll.own), abandon=True)
             except StoreUnavailable as error:
                 self.failed(str(error))

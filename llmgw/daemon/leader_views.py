@@ -75,23 +75,22 @@ class LeaderViews:
             "store_away_s": round(self.store_away_s(), 1),
             "leader": None,
             "alone": self.standbys is None,
-            "standbys": None if (others := self._others()) is None else [_standby(one) for one in others],
+            "standbys": [] if self.standbys is None else None,
         }
+        if (others := self._others()) is not None:
+            told["standbys"] = [_standby(one) for one in others]
         if leader is not None:
             spans = {name: _rounded(getattr(leader, name)) for name in ("since_s", "margin_s")}
             told["leader"] = {**asdict(leader), **spans, "term": str(leader.term)}
         return told
 
     def explain(self) -> Explanation:
-        explanation = self.leadership.explain()
-        if self.standbys is None:
-            return explanation
-        others = self._others()
+        explanation, others = self.leadership.explain(), self._others()
         return explanation if others is None else told_with(explanation, others, self.leads)
 
     def _others(self) -> tuple[Standby, ...] | None:
-        """All control planes but the leader; None: it is not known who is there."""
-        return () if self.standbys is None else self.standbys.standbys()
+        """All control planes but the leader; None: it is not known who is there, or nobody could be."""
+        return None if self.standbys is None else self.standbys.standbys()
 
     async def resign(self, by: Operator, why: str) -> dict[str, Any] | Declined:
         if isinstance(self.leadership, Alone):
@@ -126,7 +125,7 @@ class LeaderViews:
                 )
                 yield single("llmgw_lease_renewals", "of the term that is led now", leader.renewals)
         others = self._others()
-        if self.leads and self.standbys is not None and others is not None:
+        if self.leads and others is not None:
             states = Counter({("stands_by",): 0, ("silent",): 0})
             states.update(("silent" if one.silent else "stands_by",) for one in others)
             yield Family(

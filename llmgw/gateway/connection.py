@@ -228,13 +228,14 @@ class Connection:
         """The next request's head; None when the connection may end in peace. Raises Broken, Malformed."""
         limits, alarm = self.common.limits, self._alarm
         now = trio.current_time()
-        started = bool(self._buffer)
+        started, patience = bool(self._buffer), limits.head_within
         if not started:
             if self.common.draining and self._asked:  # an answer that had begun before that did not say so
                 return None
             self.idle_since = now
+            patience = _COMES_STILL_S if self.common.draining else limits.idle_keepalive
         alarm.ring = self.stream.interrupt
-        alarm.set(now + (limits.head_within if started else self._patience()))
+        alarm.set(now + patience)
         while True:
             if self._buffer:
                 self._skip_empty_lines()
@@ -258,9 +259,6 @@ class Connection:
         self.idle_since, self._asked = None, True
         alarm.set(inf)
         return self._take_head(end + len(http1.END_OF_HEAD))
-
-    def _patience(self) -> float:
-        return _COMES_STILL_S if self.common.draining else self.common.limits.idle_keepalive
 
     def _skip_empty_lines(self) -> None:
         """Clients may send an empty line before a request (RFC 9112 §2.2)."""

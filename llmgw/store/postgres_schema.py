@@ -125,15 +125,13 @@ def migrate(
                 raise StoreTooNew(f"{where} was written by a newer llmgw: {what_to_do}")
             if 0 < have < number and not may_change:
                 raise StoreUnavailable(f"{where} was written by an older llmgw: start `llmgw server`, it changes it")
-            if have == 0:  # all at once: an empty database that has become half a store is nobody's
-                _refuse_strangers(conn, where)
-                for step in sorted(migrations):
+            if have < number:
+                _copy(conn, number) if have else _refuse_strangers(conn, where)
+                # An empty database all at once: one that has become half a store is nobody's.
+                steps = [number] if have else sorted(migrations)
+                for step in steps:
                     migrations[step](InPostgres(conn))
-                _note(conn, max(migrations), version)
-            elif have < number:
-                _copy(conn, number)
-                migrations[number](InPostgres(conn))
-                _note(conn, number, version)
+                _note(conn, steps[-1], version)
 
 
 def _have(conn: Raw) -> tuple[int, str]:

@@ -162,29 +162,19 @@ def row_of(scene: Scene, name: str) -> int:
     return next(y for y, line in enumerate(scene.text().splitlines()) if f" {name} " in line)
 
 
-def test_a_click_comes_behind_the_keys_before_it() -> None:
+@pytest.mark.parametrize(("steps", "subject"), [(("c", "click", "D"), "node-1"), (("click", "c"), "node-2")])
+def test_clicks_and_keys_mean_what_they_mean_one_by_one(steps: Sequence[str], subject: str) -> None:
     async def story(scene: Scene) -> None:
         await scene.say(":nodes")
         second = row_of(scene, "node-2")
         await scene.press("g")
-        scene.app.post_message(events.Key("c", "c"))
-        click(scene, 5, second)
-        scene.app.post_message(events.Key("D", "D"))
+        for step in steps:
+            if step == "click":
+                click(scene, 5, second)
+            else:
+                scene.app.post_message(events.Key(step, step))
         await scene.settle()
-        assert the_dialog(scene).subjects == ("node-1",)
-
-    played(story)
-
-
-def test_keys_come_behind_the_click_before_them() -> None:
-    async def story(scene: Scene) -> None:
-        await scene.say(":nodes")
-        second = row_of(scene, "node-2")
-        await scene.press("g")
-        click(scene, 5, second)
-        scene.app.post_message(events.Key("c", "c"))
-        await scene.settle()
-        assert the_dialog(scene).subjects == ("node-2",)
+        assert the_dialog(scene).subjects == (subject,)
 
     played(story)
 
